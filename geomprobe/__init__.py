@@ -1,0 +1,33 @@
+"""Measure the lengths, angles and sinks of attention in any pretrained checkpoint."""
+
+from importlib import import_module
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from geomprobe.api import analyze, report
+    from geomprobe.attention.seam import capture
+    from geomprobe.errors import GeomprobeError
+    from geomprobe.run.reading import Run, open_run
+
+__version__ = "0.1.0"
+
+# Loaded when first used, so that importing the package stays cheap. No name here is a submodule's.
+_HOMES = {
+    "analyze": "geomprobe.api",
+    "report": "geomprobe.api",
+    "capture": "geomprobe.attention.seam",
+    "GeomprobeError": "geomprobe.errors",
+    "Run": "geomprobe.run.reading",
+    "open_run": "geomprobe.run.reading",
+}
+__all__ = ["GeomprobeError", "Run", "__version__", "analyze", "capture", "open_run", "report"]
+
+
+def __getattr__(name: str) -> Any:
+    if name not in _HOMES:
+        raise AttributeError(f"module 'geomprobe' has no attribute {name!r}")
+    return getattr(import_module(_HOMES[name]), name)
+
+
+def __dir__() -> list[str]:
+    return sorted(__all__)

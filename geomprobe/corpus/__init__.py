@@ -1,0 +1,1 @@
+"""Texts to windows of classed tokens."""

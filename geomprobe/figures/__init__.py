@@ -1,0 +1,1 @@
+"""Figures out of runs: draw_<name>(run, ax) -> Axes."""

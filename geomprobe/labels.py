@@ -1,0 +1,41 @@
+"""The vocabulary: the names that columns, classes, stages and vectors have in code, tables and reports."""
+
+from typing import Final
+
+# Every token has exactly one class: the first that applies, in this order (docs/schema.md defines each).
+FIRST: Final = "first"
+CLOSED_CLASSES: Final = (
+    "article",
+    "preposition",
+    "pronoun",
+    "conjunction",
+    "auxiliary",
+    "determiner",
+    "particle",
+)
+TOKEN_CLASSES: Final = (
+    FIRST,
+    "special",
+    "newline",
+    "punctuation",
+    "number",
+    "subword",
+    *CLOSED_CLASSES,
+    "content",
+    "other",
+)
+CLASS_INDEX: Final = {name: index for index, name in enumerate(TOKEN_CLASSES)}
+
+# Rows that pool classes: the closed ones together, and every valid token but the first.
+UNIONS: Final = {
+    "function": CLOSED_CLASSES,
+    "all": tuple(name for name in TOKEN_CLASSES if name != FIRST),
+}
+CLASS_ROWS: Final = (*TOKEN_CLASSES, *UNIONS)
+
+VECTORS: Final = ("q", "k", "v")
+STAGES: Final = ("projected", "content", "scored")
+RARITY_BANDS: Final = ("rare", "mid", "frequent")
+
+WHOLE_MODEL: Final = -1  # the value of `layer` in a row about the whole model
+ALL_HEADS: Final = -1  # the value of `head` where a row is not about one head

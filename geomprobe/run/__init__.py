@@ -1,0 +1,1 @@
+"""Run folders: reading needs neither torch nor the model."""

@@ -1,0 +1,1 @@
+"""Accumulators that stream and merge."""
