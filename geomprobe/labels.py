@@ -35,7 +35,11 @@ CLASS_ROWS: Final = (*TOKEN_CLASSES, *UNIONS)
 
 VECTORS: Final = ("q", "k", "v")
 STAGES: Final = ("projected", "content", "scored")
+GAUGES: Final = ("raw", "balanced")
 RARITY_BANDS: Final = ("rare", "mid", "frequent")
 
 WHOLE_MODEL: Final = -1  # the value of `layer` in a row about the whole model
 ALL_HEADS: Final = -1  # the value of `head` where a row is not about one head
+
+FROM_ROW: Final = 16  # rows before this see too few keys to say much; statistics of a row drop them
+APP: Final = "geomprobe"

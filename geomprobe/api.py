@@ -1,0 +1,362 @@
+"""All that the command line can do, for Python."""
+
+import shlex
+import sys
+import time
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Any
+
+import torch
+
+from geomprobe import provenance
+from geomprobe.attention.anatomy import examine
+from geomprobe.attention.parity import check_parity, probe_length
+from geomprobe.attention.spec import ModelSpec, Spec
+from geomprobe.corpus.function_words import function_words
+from geomprobe.corpus.sources import Source, read_dataset, read_texts, sotu
+from geomprobe.corpus.types import index_types
+from geomprobe.corpus.windows import Corpus, WindowPlan, cut_windows
+from geomprobe.errors import InvalidParameter, UnsupportedModel, at_least
+from geomprobe.models.load import LoadedModel, load
+from geomprobe.models.resolve import resolve
+from geomprobe.observation import Observation, Progress, choose_probes, corpus_spec, described
+from geomprobe.progress import Reporter
+from geomprobe.run.manifest import SCHEMA
+from geomprobe.run.reading import Run, open_run
+from geomprobe.run.store import RunFolder, open_folder
+
+__all__ = ["analyze", "report"]
+
+DEFAULT_WINDOW = 512
+RUNS = Path("runs")
+# Windows of one forward pass: enough tokens to keep the device busy, few enough that the logits over a large
+# vocabulary stay within some memory.
+_TOKENS_A_PASS = {"cpu": 512}
+_TOKENS_ELSEWHERE = 8192
+_LOGIT_BYTES = 2 << 30
+
+
+def analyze(  # noqa: PLR0913 (each is a setting of the command line, by the same name)
+    model: Any,
+    *,
+    tokenizer: Any = None,
+    text: str | Path | Sequence[str | Path] | None = None,
+    dataset: str | None = None,
+    language: str = "en",
+    window: int | None = None,
+    windows: int | None = None,
+    tokens: int | None = None,
+    bos: str = "default",
+    allow_short: bool = False,
+    probes: str | Sequence[str] | None = None,
+    seed: int = 0,
+    batch_size: int | None = None,
+    revision: str | None = None,
+    dtype: str = "auto",
+    device: str = "auto",
+    device_map: str | Mapping[str, Any] | None = None,
+    trust_remote_code: bool = False,
+    out: str | Path | None = None,
+    overwrite: bool = False,
+    csv: bool = False,
+    quiet: bool = False,
+) -> Run:
+    """Watch a checkpoint's attention on real text and write a run folder with tables, figures and a page.
+
+    Parameters
+    ----------
+    model : str, Path or transformers model
+        A hub id, an alias, a folder, a .gguf file, or a model that is already loaded (then give its tokenizer).
+    tokenizer : transformers tokenizer, optional
+        With a loaded model; a fast one.
+    text : path or paths, optional
+        Text files, or folders of them. Default: 249 State of the Union addresses.
+    dataset : str, optional
+        A hub data set instead, "owner/name[:split[:column]]".
+    language : str
+        Of the function words.
+    window : int, optional
+        Tokens a window. Default: 512, or as many positions as the model has.
+    windows, tokens : int, optional
+        How many windows, or how many tokens in all. Default: 32 windows.
+    bos : {"default", "always", "never"}
+        Whether a BOS token stands in front of each window.
+    allow_short : bool
+        Take fewer windows where the text has no more.
+    probes : str or sequence of str, optional
+        Which; separated by commas. Default: all.
+    seed : int
+        Recorded, and set before the pass for what a model draws at random.
+    batch_size : int, optional
+        Windows a forward pass. Default: what suits the device.
+    revision, dtype, device, device_map, trust_remote_code
+        How a checkpoint is loaded (geomprobe.models.load).
+    out : path, optional
+        The run folder. Default: runs/<model>.<corpus>.<hash>.
+    overwrite : bool
+        Replace a run that is there.
+    csv : bool
+        Write each table as CSV besides.
+    quiet : bool
+        Show no progress.
+
+    Returns
+    -------
+    Run
+
+    Raises
+    ------
+    GeomprobeError
+        With one sentence that says what to do: a model that cannot be had or seen, a text that is too short, a folder
+        that is in the way, a capture that does not reproduce the model's attention.
+    """
+    if batch_size is not None:
+        at_least("batch_size", batch_size, 1)
+    if text is not None and dataset is not None:
+        raise InvalidParameter("text and dataset are two sources; give one of them.")
+    chosen = choose_probes(probes if probes is None or isinstance(probes, str) else ",".join(probes))
+    function_words(language)  # an unknown language is told before anything is downloaded
+    WindowPlan(window=window or DEFAULT_WINDOW, windows=windows, tokens=tokens, bos=bos, allow_short=allow_short)  # type: ignore[arg-type]
+    job = _Job(Reporter(quiet=quiet))
+
+    with job.step("load", "loading the model"):
+        subject = _subject(
+            model,
+            tokenizer,
+            revision,
+            {"dtype": dtype, "device": device, "device_map": device_map, "trust_remote_code": trust_remote_code},
+            job.reporter,
+        )
+    with _at_rest(subject.model), job.step("corpus", "reading the text"):
+        plan = WindowPlan(
+            window=_window(window, subject.model),
+            windows=windows,
+            tokens=tokens,
+            bos=bos,  # type: ignore[arg-type]
+            allow_short=allow_short,
+        )
+        corpus = cut_windows(_source(text, dataset), subject.tokenizer, plan=plan, language=language)
+    settings = {
+        "probes": described(chosen),
+        "seed": seed,
+        "batch_size": batch_size or _batch_size(subject.model, corpus.window),
+    }
+    analysis = _Analysis(job, subject, corpus, settings)
+    folder = analysis.folder(out, overwrite=overwrite)
+    if folder.finished:
+        job.reporter.say(f"{folder.path} holds this very run already; --overwrite makes it anew")
+        return open_run(folder.path)
+    try:
+        with _at_rest(subject.model):
+            analysis.run(folder, chosen, csv=csv)
+    except BaseException:
+        folder.abandon()
+        raise
+    return open_run(folder.path)
+
+
+def report(run: Run | str | Path, *, quiet: bool = False) -> Path:
+    """Draw a run's figures and write its pages anew.
+
+    Parameters
+    ----------
+    run : Run or path
+    quiet : bool
+
+    Returns
+    -------
+    Path
+        The page, report.html.
+    """
+    from geomprobe.pages.page import write_page
+
+    opened = run if isinstance(run, Run) else open_run(run)
+    Reporter(quiet=quiet).say(f"drawing the page of {opened.path}")
+    return write_page(opened)
+
+
+@dataclass
+class _Job:
+    """What is shown of the work, and how long each step took."""
+
+    reporter: Reporter
+    timings: dict[str, float] = field(default_factory=dict)
+
+    @contextmanager
+    def step(self, name: str, words: str) -> Iterator[None]:
+        self.reporter.say(words)
+        begun = time.monotonic()
+        yield
+        self.timings[name] = round(time.monotonic() - begun, 3)
+
+
+@dataclass(frozen=True, eq=False)
+class _Subject:
+    """The model under study, and where it came from."""
+
+    model: Any
+    tokenizer: Any
+    name: str
+    slug: str
+    about: dict[str, Any]
+
+
+def _subject(model: Any, tokenizer: Any, revision: str | None, loading: dict[str, Any], reporter: Reporter) -> _Subject:
+    if isinstance(model, str | Path):
+        if tokenizer is not None:
+            raise InvalidParameter("tokenizer goes with a loaded model; a checkpoint brings its own.")
+        found = resolve(str(model), revision=revision, trust_remote_code=loading["trust_remote_code"], say=reporter.say)
+        loaded = load(found, **loading)
+        return _Subject(loaded.model, loaded.tokenizer, found.name, found.slug, _about(loaded))
+    if not isinstance(model, torch.nn.Module) or not hasattr(model, "config"):
+        raise InvalidParameter(f"model must be a name, a path or a transformers model; got {type(model).__name__}.")
+    if tokenizer is None:
+        raise InvalidParameter("A loaded model needs its tokenizer: analyze(model, tokenizer=tokenizer).")
+    if not getattr(tokenizer, "is_fast", False):
+        raise UnsupportedModel(
+            f"{type(tokenizer).__name__} does not say which characters a token covers; give a fast tokenizer."
+        )
+    name = str(getattr(model.config, "_name_or_path", "") or type(model).__name__)
+    sha256 = provenance.sha256_of_weights(model)
+    about = {"id": name, "source": "object", "revision": None, "sha256": sha256}
+    return _Subject(model, tokenizer, name, provenance.slug(name), about)
+
+
+def _about(loaded: LoadedModel) -> dict[str, Any]:
+    found = loaded.checkpoint
+    return {"id": found.id, "source": found.source, "revision": found.revision, "sha256": found.sha256}
+
+
+def _source(text: str | Path | Sequence[str | Path] | None, dataset: str | None) -> Source:
+    if dataset is not None:
+        return read_dataset(dataset)
+    if text is None:
+        return sotu()
+    paths = [text] if isinstance(text, str | Path) else list(text)
+    return read_texts([Path(path) for path in paths])
+
+
+def _window(asked: int | None, model: Any) -> int:
+    positions = getattr(model.config.get_text_config(), "max_position_embeddings", None)
+    most = positions if isinstance(positions, int) and positions > 0 else None
+    if asked is None:
+        return min(DEFAULT_WINDOW, most) if most else DEFAULT_WINDOW
+    if most is not None and asked > most:
+        raise InvalidParameter(f"window must be at most {most}, the positions that this model has; got {asked}.")
+    return asked
+
+
+def _batch_size(model: Any, window: int) -> int:
+    device = next(model.parameters()).device.type
+    vocabulary = getattr(model.config.get_text_config(), "vocab_size", 1)
+    fit = _LOGIT_BYTES // max(1, 4 * vocabulary * window)
+    return max(1, min(_TOKENS_A_PASS.get(device, _TOKENS_ELSEWHERE) // window, fit))
+
+
+@contextmanager
+def _at_rest(model: Any) -> Iterator[None]:
+    """The model in eval mode, as nothing random may happen; back in its own mode afterwards."""
+    training = model.training
+    model.eval()
+    try:
+        yield
+    finally:
+        model.train(training)
+
+
+@dataclass(frozen=True, eq=False)
+class _Analysis:
+    """One analysis: what is studied, on which text, with which settings."""
+
+    job: _Job
+    subject: _Subject
+    corpus: Corpus
+    settings: dict[str, Any]
+
+    @property
+    def fingerprint(self) -> str:
+        """The hash of all that decides the numbers."""
+        return provenance.fingerprint(
+            {
+                "model": self.subject.about,
+                "dtype": str(self.subject.model.dtype),
+                "tokens": self.corpus.tokens_sha256,
+                "corpus": self.corpus.sha256,
+                "language": self.corpus.language,
+                "shape": list(self.corpus.ids.shape),
+                **self.settings,
+            }
+        )
+
+    def folder(self, out: str | Path | None, *, overwrite: bool) -> RunFolder:
+        """The run folder, made or taken up."""
+        short = self.fingerprint[:8]
+        path = (
+            Path(out) if out is not None else RUNS / f"{self.subject.slug}.{provenance.slug(self.corpus.name)}.{short}"
+        )
+        return open_folder(path, self.fingerprint, named=out is not None, overwrite=overwrite)
+
+    def run(self, folder: RunFolder, probes: dict[str, Any], *, csv: bool) -> None:
+        """Everything from the self-check to the page."""
+        from geomprobe.pages.page import write_page
+
+        job = self.job
+        torch.manual_seed(self.settings["seed"])
+        with job.step("parity", "checking that what is captured is what the model computes"):
+            spec, parity = self._prove()
+        with job.step("pass", f"watching {self.corpus.n_windows} windows of {self.corpus.window} tokens"):
+            observation = self._observe(folder, spec, probes)
+        with job.step("tables", "writing tables"):
+            tables = {**observation.tables(), "parity": parity}
+            files = folder.write_tables(tables, csv=csv)
+        manifest = self._manifest(spec, parity, files)
+        folder.finish(manifest)
+        with job.step("page", "drawing figures and the page"):
+            write_page(open_run(folder.path))
+
+    def _prove(self) -> tuple[ModelSpec, Any]:
+        model = self.subject.model
+        device = next(model.parameters()).device
+        ids = torch.from_numpy(self.corpus.ids[:1]).to(device)
+        spec = examine(model, ids[:, :64])
+        return spec, check_parity(model, spec, ids[:, : probe_length(spec, self.corpus.window)])
+
+    def _observe(self, folder: RunFolder, model_spec: ModelSpec, probes: dict[str, Any]) -> Observation:
+        index = index_types(self.corpus)
+        spec = Spec(model_spec, corpus_spec(self.corpus, index))
+        observation = Observation(spec, probes, self.corpus, index=index)
+        if observation.resume(folder.state):
+            self.job.reporter.say(f"going on from window {observation.done}")
+        total = self.corpus.n_windows
+        with self.job.reporter.bar("attention", total, done=observation.done) as bar:
+
+            def show(progress: Progress) -> None:
+                bar.update(progress.done, self.corpus.window)
+
+            observation.run(
+                self.subject.model, batch_size=self.settings["batch_size"], report=show, save_to=folder.state
+            )
+        return observation
+
+    def _manifest(self, spec: ModelSpec, parity: Any, files: dict[str, str]) -> dict[str, Any]:
+        subject = self.subject
+        return {
+            "schema": SCHEMA,
+            "geomprobe": provenance.version(),
+            "command": shlex.join([Path(sys.argv[0]).name, *sys.argv[1:]]) if sys.argv[0] else "python",
+            "created": datetime.now(UTC).isoformat(timespec="seconds"),
+            "fingerprint": self.fingerprint,
+            "seed": self.settings["seed"],
+            "batch_size": self.settings["batch_size"],
+            "model": {"name": subject.name, **subject.about, **provenance.of_model(subject.model, spec)},
+            "corpus": provenance.of_corpus(self.corpus),
+            "probes": self.settings["probes"],
+            "parity": provenance.of_parity(parity, probe_length(spec, self.corpus.window)),
+            "versions": provenance.versions(),
+            "timings": dict(self.job.timings),
+            "files": files,
+        }

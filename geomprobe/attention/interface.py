@@ -1,0 +1,111 @@
+"""Wrapping transformers' attention interface for the length of a context, and nothing longer.
+
+transformers asks ``AttentionInterface.get_interface`` for the function that multiplies queries and keys. While a
+listener listens, what comes back is that same function behind a thin wrapper, so the model keeps its kernel, its
+masks and its configuration, and its output stays bit-identical.
+"""
+
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from functools import wraps
+from typing import Any
+
+from torch.nn import Module
+from transformers import AttentionInterface, PreTrainedModel
+
+Kernel = Callable[..., Any]
+# listener(module, kernel_name, args, kwargs, run): `run()` runs the kernel, once, and returns what it returned.
+Listener = Callable[[Module, str, tuple, dict, Callable[[], Any]], Any]
+
+_listeners: list[Listener] = []
+_originals: dict[str, Any] = {}
+_MISSING = object()
+
+
+def _wrap(kernel: Kernel, name: str) -> Kernel:
+    @wraps(kernel)
+    def watched(module: Module, *args: Any, **kwargs: Any) -> Any:
+        def run() -> Any:
+            return kernel(module, *args, **kwargs)
+
+        for listener in _listeners:
+            # A listener answers with the kernel's output, or NotImplemented where the module is not its own.
+            output = listener(module, name, args, kwargs, run)
+            if output is not NotImplemented:
+                return output
+        return run()
+
+    return watched
+
+
+def _install() -> None:
+    original_get = AttentionInterface.get_interface
+    original_item = AttentionInterface.__dict__.get("__getitem__", _MISSING)
+    lookup = AttentionInterface.__getitem__  # found on a base class where it is not its own
+    inside = []
+
+    def get_interface(self: AttentionInterface, attn_implementation: str, default: Kernel) -> Kernel:
+        inside.append(True)  # the original looks names up through __getitem__; wrap once
+        try:
+            kernel = original_get(self, attn_implementation, default)
+        finally:
+            inside.pop()
+        return _wrap(kernel, attn_implementation)
+
+    def getitem(self: AttentionInterface, name: str) -> Kernel:
+        kernel = lookup(self, name)
+        return kernel if inside else _wrap(kernel, name)
+
+    _originals.update(get_interface=original_get, __getitem__=original_item)
+    AttentionInterface.get_interface = get_interface
+    AttentionInterface.__getitem__ = getitem
+
+
+def _remove() -> None:
+    AttentionInterface.get_interface = _originals.pop("get_interface")
+    original_item = _originals.pop("__getitem__")
+    if original_item is _MISSING:
+        del AttentionInterface.__getitem__
+    else:
+        AttentionInterface.__getitem__ = original_item
+
+
+@contextmanager
+def listening(listener: Listener) -> Iterator[None]:
+    """Call `listener` at every attention product until the context closes, also by an exception.
+
+    Listeners nest; the latest is asked first. transformers is patched while at least one listens.
+    """
+    if not _listeners:
+        _install()
+    _listeners.insert(0, listener)
+    try:
+        yield
+    finally:
+        _listeners.remove(listener)
+        if not _listeners:
+            _remove()
+
+
+def callers(model: Module) -> dict[str, Module]:
+    """The modules of `model` whose code asks the interface for a kernel, by name, in the order of the model."""
+
+    def asks(cls: type) -> bool:
+        for base in cls.__mro__:
+            if base is PreTrainedModel:  # it knows the interface, to switch kernels; it does not attend
+                break
+            for function in vars(base).values():
+                code = getattr(getattr(function, "__wrapped__", function), "__code__", None)
+                if code is not None and "ALL_ATTENTION_FUNCTIONS" in code.co_names:
+                    return True
+        return False
+
+    known: dict[type, bool] = {}
+    found = {}
+    for name, module in model.named_modules():
+        cls = type(module)
+        if cls not in known:
+            known[cls] = asks(cls)
+        if known[cls]:
+            found[name] = module
+    return found

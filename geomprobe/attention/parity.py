@@ -1,0 +1,168 @@
+"""Proof, on the user's own model, that what is captured is what the model computes."""
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import Any
+
+import numpy as np
+import pandas as pd
+import torch
+from torch import Tensor
+from torch.nn import Module
+
+from geomprobe.attention.batch import Tokens, Visibilities, blocks, make_batch
+from geomprobe.attention.seam import Seen, watching
+from geomprobe.attention.spec import ModelSpec
+from geomprobe.errors import ParityError
+from geomprobe.labels import WHOLE_MODEL
+
+# How far rebuilt probabilities may be off: rounding of the dtype that the model computes in. A scale off by a
+# thousandth shows as 7e-4 and one channel in the wrong place as .8, so these bounds mean something.
+TOLERANCE = {torch.float64: 1e-9, torch.float32: 1e-5, torch.float16: 2e-3, torch.bfloat16: 1e-2}
+
+
+PROBE_TOKENS = 64
+MOST_PROBE_TOKENS = 2048  # a window longer than this stays out of the proof: it would need a tensor of that square
+
+
+def probe_length(spec: ModelSpec, window: int) -> int:
+    """Tokens for the self-check: a short text, or one that outruns the model's sliding windows where the pass does."""
+    sliding = [layer.window for layer in spec.layers if layer.window is not None and layer.window < window]
+    wanted = max([PROBE_TOKENS, *(size + 32 for size in sliding if size + 32 <= MOST_PROBE_TOKENS)])
+    return min(window, wanted)
+
+
+@contextmanager
+def eager(model: Any) -> Iterator[None]:
+    """The model on its eager attention, with eager's own masks; back on its own kernel afterwards."""
+    configs: dict[int, Any] = {id(m.config): m.config for m in model.modules() if hasattr(m, "config")}
+    for config in list(configs.values()):
+        for name in getattr(config, "sub_configs", {}):
+            sub = getattr(config, name, None)
+            if sub is not None:
+                configs[id(sub)] = sub
+    before = [
+        (c, c._attn_implementation_internal) for c in configs.values() if hasattr(c, "_attn_implementation_internal")
+    ]
+    try:
+        model.set_attn_implementation("eager")
+        yield
+    finally:
+        for config, implementation in before:
+            config._attn_implementation_internal = implementation
+
+
+def _plain_tokens(ids: Tensor) -> Tokens:
+    nothing = torch.zeros_like(ids)
+    return Tokens(nothing, nothing, nothing, nothing, nothing[:, 0], torch.ones_like(ids, dtype=torch.bool))
+
+
+def rebuilt(seen: Seen, ids: Tensor, *, rows: int | None = None) -> Tensor:
+    """Attention put together from the very blocks that the probes get: (batch, q_head, pos, pos)."""
+    tokens = _plain_tokens(ids)
+    visibility = Visibilities().of(seen.call, tokens.valid)
+    batch = make_batch(seen, 0, tokens, visibility)
+    n, heads, length, _ = seen.call.query.shape
+    wide = torch.promote_types(seen.call.query.dtype, torch.float32)
+    whole = torch.zeros(n, heads, length, length, dtype=wide, device=ids.device)
+    for block in blocks(batch, rows=rows):
+        whole[:, :, block.start : block.start + block.n_rows, block.keys] = block.probabilities
+    return whole
+
+
+def _worst(a: Tensor, b: Tensor) -> float:
+    difference = (a.double() - b.double()).abs().max()
+    return float(difference) if bool(torch.isfinite(difference)) else float("inf")
+
+
+def _weights(output: Any) -> Tensor | None:
+    if isinstance(output, tuple) and len(output) > 1 and isinstance(output[1], Tensor):
+        return output[1]
+    return None
+
+
+def check_parity(model: Module, spec: ModelSpec, ids: Tensor) -> pd.DataFrame:
+    """Compare what is captured with what the model computes, on a short text.
+
+    Three questions, each with the model's own answer: does the softmax rebuilt from the captured queries and keys equal
+    the weights of its eager attention; does rebuilt attention × values equal what the kernel in use returns; and does
+    the model, watched, put out bit for bit what it puts out unwatched.
+
+    Parameters
+    ----------
+    model : Module
+    spec : ModelSpec
+    ids : Tensor (1, pos), int64
+
+    Returns
+    -------
+    DataFrame
+        The table `parity` (docs/schema.md).
+
+    Raises
+    ------
+    ParityError
+        Where something is off by more than the rounding of the model's dtype.
+    """
+    weights: dict[int, float] = {}
+    outputs: dict[int, float] = {}
+
+    def compare_weights(seen: Seen, output: Any) -> None:
+        own = _weights(output)
+        weights[seen.call.layer] = (
+            np.nan if own is None else _worst(rebuilt(seen, ids, rows=32), own[..., : ids.shape[1]])
+        )
+
+    def compare_outputs(seen: Seen, output: Any) -> None:
+        group = seen.call.query.shape[1] // seen.call.value.shape[1]
+        values = seen.call.value.repeat_interleave(group, dim=1)
+        whole = rebuilt(seen, ids, rows=32)
+        mixed = (whole @ values.to(whole.dtype)).transpose(1, 2)  # (batch, pos, q_head, head_dim)
+        own = output[0].reshape(mixed.shape)
+        # Relative to the size of the values, so that one bound serves models of every scale.
+        outputs[seen.call.layer] = _worst(mixed, own) / max(1.0, float(values.abs().max()))
+
+    nothing = lambda _seen: None  # noqa: E731
+    with torch.no_grad():
+        untouched = _output(model, ids)
+        with watching(model, nothing, after=compare_outputs, stages=True):
+            watched = _output(model, ids)
+        with eager(model), watching(model, nothing, after=compare_weights, stages=False):
+            model(input_ids=ids, use_cache=False)
+        restored = _output(model, ids)
+    dtype = next(model.parameters()).dtype
+    return _verdict(spec, (weights, outputs), max(_worst(untouched, watched), _worst(untouched, restored)), dtype)
+
+
+def _output(model: Module, ids: Tensor) -> Tensor:
+    made = model(input_ids=ids, use_cache=False)
+    return made.logits if hasattr(made, "logits") else made[0]
+
+
+def _verdict(
+    spec: ModelSpec, worst: tuple[dict[int, float], dict[int, float]], output: float, dtype: torch.dtype
+) -> pd.DataFrame:
+    weights, outputs = worst
+    tolerance = TOLERANCE.get(dtype, 1e-5)
+    layers = [layer.layer for layer in spec.layers]
+    table = pd.DataFrame(
+        {
+            "layer": [WHOLE_MODEL, *layers],
+            "max_abs_attention": [np.nan, *(weights.get(layer, np.nan) for layer in layers)],
+            "max_abs_output": [output, *(outputs.get(layer, np.nan) for layer in layers)],
+            "tolerance": [0.0, *(tolerance for _ in layers)],
+        }
+    )
+    # Weights of a family whose eager function returns none cannot be compared; its outputs still are.
+    attention_ok = table["max_abs_attention"].fillna(0) <= table["tolerance"]
+    table["ok"] = attention_ok & (table["max_abs_output"] <= table["tolerance"])
+    if not table["ok"].all():
+        bad = table[~table["ok"]].iloc[0]
+        what = "the model's output" if bad["layer"] == WHOLE_MODEL else f"layer {int(bad['layer'])}"
+        raise ParityError(
+            f"Parity failed at {what}: attention rebuilt from the captured queries and keys is off by "
+            f"{bad['max_abs_attention']:.2g} and the output by {bad['max_abs_output']:.2g} "
+            f"(allowed {bad['tolerance']:.2g}); "
+            "geomprobe does not understand this model's attention, so its numbers would not be the model's own."
+        )
+    return table

@@ -1,0 +1,258 @@
+"""The seam: seeing queries and keys where the model hands them to its attention kernel.
+
+Why here: nearly every family passes its final queries and keys, normed and rotated, through one function. Seeing them
+there needs no second implementation of any model, and the model's own kernel still does the work.
+"""
+
+import re
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import ExitStack, contextmanager
+from dataclasses import dataclass, field
+from typing import Any, overload
+
+import torch
+from torch import Tensor
+from torch.nn import Module
+
+from geomprobe.attention.call import AttentionCall, read_call
+from geomprobe.attention.interface import callers, listening
+from geomprobe.attention.stages import Event, Notebook, Path, stages_of
+from geomprobe.errors import UnsupportedModel, one_of
+from geomprobe.labels import STAGES
+
+
+@dataclass(frozen=True, eq=False)
+class Seen:
+    """One attention product, and the notes of how its vectors came about.
+
+    Attributes
+    ----------
+    call : AttentionCall
+    paths : dict from vector to Path
+    events : list of Event
+    """
+
+    call: AttentionCall
+    paths: dict[str, Path]
+    events: list[Event]
+
+    def stages(self, vector: str) -> dict[str, Tensor]:
+        """The stages of a vector ("q", "k" or "v") that were found, each (batch, head, pos, head_dim)."""
+        scored = {"q": self.call.query, "k": self.call.key, "v": self.call.value}[vector]
+        return stages_of(scored, self.paths[vector], self.events) if vector in self.paths else {"scored": scored}
+
+
+def layer_numbers(model: Module) -> dict[str, int]:
+    """The layer of each module that calls the attention interface: its own layer_idx, else the number in its name."""
+    numbers = {}
+    for order, (name, module) in enumerate(callers(model).items()):
+        own = getattr(module, "layer_idx", None)
+        digits = re.findall(r"\d+", name)
+        numbers[name] = own if isinstance(own, int) else int(digits[-1]) if digits else order
+    return numbers
+
+
+@contextmanager
+def watching(
+    model: Module,
+    see: Callable[[Seen], None],
+    *,
+    after: Callable[[Seen, Any], None] | None = None,
+    stages: bool = True,
+) -> Iterator[None]:
+    """Call `see` for every attention product of `model`, before its kernel runs, until the context closes.
+
+    Parameters
+    ----------
+    model : Module
+    see : callable
+        Gets a Seen. It must not write into the tensors: they are the model's own.
+    after : callable, optional
+        Gets the same Seen and what the kernel returned.
+    stages : bool
+        Whether to note how queries and keys came about; without, only `scored` is known.
+    """
+    names = {id(module): name for name, module in callers(model).items()}
+    layers = layer_numbers(model)
+    notebook = Notebook(model) if stages else None
+
+    def listener(module: Module, kernel: str, args: tuple, kwargs: dict, run: Callable[[], Any]) -> Any:
+        if id(module) not in names:
+            return NotImplemented
+        name = names[id(module)]
+        call = read_call((name, layers[name]), module, kernel, args, kwargs)
+        events = notebook.events(module) if notebook else []
+        paths = {}
+        if notebook:
+            vectors = {"q": call.query, "k": call.key, "v": call.value}
+            paths = {vector: notebook.path(module, vector, scored, events) for vector, scored in vectors.items()}
+        seen = Seen(call, paths, events)
+        see(seen)
+        output = run()
+        if after is not None:
+            after(seen, output)
+        return output
+
+    with ExitStack() as stack:
+        if notebook:
+            stack.enter_context(notebook.writing())
+        stack.enter_context(listening(listener))
+        yield
+
+
+def logits(query: Tensor, call: AttentionCall, key: Tensor) -> Tensor:
+    """Masked logits as they enter the softmax, with the learned sink as a last column where there is one.
+
+    Returns
+    -------
+    Tensor (batch, q_head, query, key [+ 1])
+    """
+    group = query.shape[1] // key.shape[1]
+    x = query @ key.repeat_interleave(group, dim=1).transpose(-1, -2) * call.scale
+    if call.softcap is not None:
+        x = call.softcap * torch.tanh(x / call.softcap)
+    shift, visible = call.additive(), call.visible()
+    if shift is not None:
+        x = x + shift
+    if visible is None and call.is_causal and x.shape[-2] > 1:
+        visible = torch.ones(x.shape[-2:], dtype=torch.bool, device=x.device).tril()
+    if visible is not None:
+        x = x.masked_fill(~visible, float("-inf"))
+    if call.sinks is not None:
+        column = call.sinks.to(x.dtype).view(1, -1, 1, 1).expand(*x.shape[:3], 1)
+        x = torch.cat([x, column], dim=-1)
+    return x
+
+
+@dataclass(frozen=True, eq=False)
+class Record:
+    """Queries, keys and values of one attention product, kept.
+
+    Attributes
+    ----------
+    layer : int
+    module : str
+        The module's name in the model.
+    call : int
+        0 for a module's first call within the context, 1 for its second, …
+    q, k, v : dict from stage to Tensor (batch, head, pos, head_dim)
+        k and v have kv_heads. Only stages that were asked for and found are there.
+    scale : float
+    """
+
+    layer: int
+    module: str
+    call: int
+    q: dict[str, Tensor]
+    k: dict[str, Tensor]
+    v: dict[str, Tensor]
+    scale: float
+    _made: AttentionCall = field(repr=False)
+
+    def attention(self) -> Tensor:
+        """The probabilities rebuilt from q and k with every mask, bias, cap and learned sink, in float32 or better.
+
+        Returns
+        -------
+        Tensor (batch, q_head, query, key)
+            Without the learned sink's column. A query that sees nothing (padding) has a row of NaN.
+        """
+        made = self._made
+        wide = torch.promote_types(made.query.dtype, torch.float32)
+        weights = logits(made.query.to(wide), made, made.key.to(wide)).softmax(dim=-1)
+        return weights[..., : made.key.shape[2]]
+
+
+class Records(Sequence[Record]):
+    """Records in the order of the calls."""
+
+    def __init__(self) -> None:
+        self._records: list[Record] = []
+        self._calls: dict[str, int] = {}
+
+    @overload
+    def __getitem__(self, index: int) -> Record: ...
+    @overload
+    def __getitem__(self, index: slice) -> Sequence[Record]: ...
+    def __getitem__(self, index: int | slice) -> Record | Sequence[Record]:
+        return self._records[index]
+
+    def __len__(self) -> int:
+        return len(self._records)
+
+    def __repr__(self) -> str:
+        return f"<{len(self)} records of {len(self._calls)} attention modules>"
+
+    def _add(self, seen: Seen, stages: tuple[str, ...]) -> None:
+        made = seen.call
+        kept: dict[tuple, Tensor] = {}
+
+        def keep(tensor: Tensor) -> Tensor:
+            # Cloned: a cache or an in-place operation may write into what the model passed on. One clone a tensor;
+            # known by where it lies and not by id(), since views are made and dropped here and ids come again.
+            key = (tensor.data_ptr(), tensor.shape, tensor.stride())
+            if key not in kept:
+                kept[key] = tensor.detach().clone()
+            return kept[key]
+
+        vectors = {
+            vector: {stage: keep(tensor) for stage, tensor in seen.stages(vector).items() if stage in stages}
+            for vector in ("q", "k", "v")
+        }
+        fields = {name: getattr(made, name) for name in AttentionCall.__dataclass_fields__}
+        for name in ("query", "key", "mask", "bias", "sinks"):
+            if fields[name] is not None:
+                fields[name] = keep(fields[name])
+        fields["value"] = made.value[:, :, :0].clone()  # attention() needs none; its shape still tells head and width
+        index = self._calls.get(made.name, 0)
+        self._calls[made.name] = index + 1
+        self._records.append(
+            Record(made.layer, made.name, index, **vectors, scale=made.scale, _made=AttentionCall(**fields))
+        )
+
+
+@contextmanager
+def capture(model: Module, *, stages: Sequence[str] = ("scored",)) -> Iterator[Records]:
+    """Record the queries, keys and values of every attention product of `model` while the context is open.
+
+    The model computes exactly what it computed before, by its own kernel, and is as before when the context closes.
+
+    Parameters
+    ----------
+    model : Module
+        A transformers model, on the kernel sdpa or eager.
+    stages : sequence of str
+        Any of "projected", "content", "scored" (docs/schema.md defines them).
+
+    Yields
+    ------
+    Records
+        A sequence of Record that fills while the model runs and stays readable afterwards.
+
+    Raises
+    ------
+    UnsupportedModel
+        Where the model has no attention that goes through transformers' attention interface.
+
+    Examples
+    --------
+    >>> with capture(model, stages=("content", "scored")) as seen:  # doctest: +SKIP
+    ...     model(**inputs)
+    >>> seen[0].k["scored"].norm(dim=-1)  # (batch, kv_head, pos)  # doctest: +SKIP
+    """
+    asked = (stages,) if isinstance(stages, str) else tuple(stages)
+    for stage in asked:
+        one_of("stages", stage, STAGES)
+    if not callers(model):
+        raise UnsupportedModel(no_attention(model))
+    records = Records()
+    with watching(model, lambda seen: records._add(seen, asked), stages=asked != ("scored",)):
+        yield records
+
+
+def no_attention(model: Module) -> str:
+    """The sentence for a model in which nothing calls the attention interface."""
+    return (
+        f"{type(model).__name__} has no attention that geomprobe can see: none of its modules calls transformers' "
+        "attention interface (a model without attention, or one that computes it in code of its own)."
+    )

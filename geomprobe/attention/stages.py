@@ -1,0 +1,257 @@
+"""Finding the stages of queries and keys by following the tensors back from the kernel.
+
+Nothing here knows a family or a class. While an attention module runs, the outputs of its leaf modules and of its
+rotary function are noted; a query that enters the kernel is then traced back, value for value: it is the output of
+the rotary function, whose input is the output of a norm, whose input is the output of a projection, in whatever order
+the model has them.
+"""
+
+import inspect
+import re
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from typing import Any, Literal
+
+import torch
+from torch import Tensor
+from torch.nn import Module
+
+from geomprobe.attention.interface import callers
+
+# The rotary function is found in the globals of the attention class's own methods. Its name is a hint where to
+# look, no more: it counts only where its output is, bit for bit, what goes on to the kernel.
+_ROTARY_NAME = re.compile(r"rotary|rope|apply_rot", re.IGNORECASE)
+
+Kind = Literal["projection", "norm", "rotation"]
+
+
+@dataclass(frozen=True, eq=False)
+class Event:
+    """Something that happened inside an attention module before its kernel ran."""
+
+    kind: Kind
+    name: str
+    inputs: tuple[Tensor, ...]
+    outputs: tuple[Tensor, ...]
+
+
+@dataclass(frozen=True)
+class Step:
+    """One step of a trace: which event, and which of its inputs and outputs."""
+
+    kind: Kind
+    name: str
+    event: int
+    index: int
+
+
+@dataclass(frozen=True)
+class Path:
+    """How a vector came about, from the kernel back.
+
+    Attributes
+    ----------
+    steps : tuple of Step
+        Last step first.
+    complete : bool
+        Whether the trace ends at a projection.
+    rotates : bool
+        Whether this attention module has a rotary function at all.
+    """
+
+    steps: tuple[Step, ...]
+    complete: bool
+    rotates: bool
+
+    @property
+    def norm(self) -> Step | None:
+        """The norm on the way, or None."""
+        return next((step for step in self.steps if step.kind == "norm"), None)
+
+    @property
+    def order(self) -> str:
+        """Where the norm stands: before_rope, after_rope, no_rope, or unknown."""
+        kinds = [step.kind for step in self.steps]
+        if "norm" not in kinds or not self.complete:
+            return "unknown"
+        if "rotation" not in kinds:
+            return "no_rope"
+        return "after_rope" if kinds.index("norm") < kinds.index("rotation") else "before_rope"
+
+
+def in_heads(tensor: Tensor, like: Tensor) -> Tensor | None:
+    """`tensor` in the layout (batch, head, pos, head_dim) of `like`, or None where it cannot be that."""
+    batch, heads, length, width = like.shape
+    if tensor.shape == (batch, length, heads, width):
+        return tensor.transpose(1, 2)
+    if tensor.shape == like.shape:
+        return tensor
+    if tensor.shape == (batch, length, heads * width):
+        return tensor.view(batch, length, heads, width).transpose(1, 2)
+    return None
+
+
+def _same(tensor: Tensor, like: Tensor) -> bool:
+    # Both layouts of a square (pos = head) tensor have one shape, so both are tried.
+    views = [in_heads(tensor, like)]
+    if tensor.shape == like.shape:
+        views.append(tensor)
+    return any(view is not None and torch.equal(view, like) for view in views)
+
+
+def trace(scored: Tensor, events: list[Event]) -> Path:
+    """Follow `scored` back through `events`.
+
+    Parameters
+    ----------
+    scored : Tensor (batch, head, pos, head_dim)
+        A query or key as the kernel got it.
+    events : list of Event
+        In the order in which they happened.
+    """
+    steps: list[Step] = []
+    current, before = scored, len(events)
+    while before > 0:
+        found = _origin(current, events[:before])
+        if found is None:
+            break
+        event_index, index = found
+        event = events[event_index]
+        if event.kind == "norm" and _same(event.inputs[index], current):
+            before = event_index  # it let the vector pass as it was: an identity, a dropout at rest
+            continue
+        steps.append(Step(event.kind, event.name, event_index, index))
+        if event.kind == "projection":
+            break
+        source = in_heads(event.inputs[index], scored)
+        if source is None:
+            break
+        current, before = source, event_index
+    complete = bool(steps) and steps[-1].kind == "projection"
+    return Path(tuple(steps), complete, any(event.kind == "rotation" for event in events))
+
+
+def _origin(current: Tensor, events: list[Event]) -> tuple[int, int] | None:
+    for event_index in reversed(range(len(events))):
+        for index, output in enumerate(events[event_index].outputs):
+            if _same(output, current):
+                return event_index, index
+    return None
+
+
+def stages_of(scored: Tensor, path: Path, events: list[Event]) -> dict[str, Tensor]:
+    """The stages that the path shows, each (batch, head, pos, head_dim); `scored` is always there."""
+    stages = {"scored": scored}
+    if not path.complete:
+        return stages
+    projection = events[path.steps[-1].event].outputs[path.steps[-1].index]
+    rotation = next((step for step in path.steps if step.kind == "rotation"), None)
+    content = scored if rotation is None else events[rotation.event].inputs[rotation.index]
+    for name, tensor in (("content", content), ("projected", projection)):
+        shaped = in_heads(tensor, scored)
+        if shaped is not None:
+            stages[name] = shaped.detach()
+    return stages
+
+
+def rotary_functions(module: Module) -> list[tuple[dict[str, Any], str]]:
+    """(globals, name) of functions with a rotary name that the methods of the module's class call."""
+    found: dict[tuple[int, str], dict[str, Any]] = {}
+    for cls in type(module).__mro__:
+        if cls.__module__.startswith("torch."):
+            continue
+        for method in vars(cls).values():
+            if not callable(method):
+                continue
+            function = inspect.unwrap(method)
+            code, scope = getattr(function, "__code__", None), getattr(function, "__globals__", None)
+            if code is None or scope is None:
+                continue
+            for name in code.co_names:
+                target = scope.get(name)
+                if _ROTARY_NAME.search(name) and callable(target) and not inspect.isclass(target):
+                    found[id(scope), name] = scope
+    return [(scope, name) for (_, name), scope in found.items()]
+
+
+def _tensors(values: Any) -> tuple[Tensor, ...]:
+    values = values if isinstance(values, tuple | list) else (values,)
+    return tuple(value for value in values if isinstance(value, Tensor))
+
+
+def _kind(module: Module) -> Kind:
+    dims = [parameter.dim() for parameter in module.parameters(recurse=False)]
+    return "projection" if max(dims, default=0) >= 2 else "norm"
+
+
+class Notebook:
+    """What happened inside each attention module since it was entered; forgotten when its kernel has run."""
+
+    def __init__(self, model: Module) -> None:
+        self._modules = callers(model)
+        self._open: list[int] = []
+        self._events: dict[int, list[Event]] = {}
+        self._paths: dict[tuple[int, str, int], Path] = {}
+
+    def events(self, module: Module) -> list[Event]:
+        """The events inside `module` so far, and forget them."""
+        return self._events.pop(id(module), [])
+
+    def path(self, module: Module, vector: str, scored: Tensor, events: list[Event]) -> Path:
+        """The path of a vector; traced at a module's first call and the same ever after."""
+        key = (id(module), vector, len(events))
+        if key not in self._paths:
+            self._paths[key] = trace(scored, events)
+        return self._paths[key]
+
+    def _enter(self, module: Module, _args: Any) -> None:
+        self._open.append(id(module))
+        self._events[id(module)] = []
+
+    def _leave(self, module: Module, _args: Any, _output: Any) -> None:
+        if self._open and self._open[-1] == id(module):
+            self._open.pop()
+        self._events.pop(id(module), None)
+
+    def _note(self, kind: Kind, name: str, inputs: Any, outputs: Any) -> None:
+        if self._open and self._open[-1] in self._events:
+            event = Event(kind, name, _tensors(inputs), _tensors(outputs))
+            self._events[self._open[-1]].append(event)
+
+    def _leaf_hook(self, name: str, kind: Kind) -> Callable[[Module, Any, Any], None]:
+        return lambda _module, args, output: self._note(kind, name, args, output)
+
+    def _watched_rotation(self, name: str, function: Callable) -> Callable:
+        def rotation(*args: Any, **kwargs: Any) -> Any:
+            output = function(*args, **kwargs)
+            given = (*args, *kwargs.values())
+            self._note("rotation", name, given, output)
+            return output
+
+        return rotation
+
+    @contextmanager
+    def writing(self) -> Iterator["Notebook"]:
+        """Take notes until the context closes; hooks and wrapped functions are gone afterwards."""
+        handles, patched = [], {}
+        try:
+            for owner_name, owner in self._modules.items():
+                handles.append(owner.register_forward_pre_hook(self._enter, prepend=True))
+                handles.append(owner.register_forward_hook(self._leave, always_call=True))
+                for name, leaf in owner.named_modules():
+                    if name and not any(True for _ in leaf.children()):
+                        full = f"{owner_name}.{name}" if owner_name else name
+                        handles.append(leaf.register_forward_hook(self._leaf_hook(full, _kind(leaf))))
+                for scope, name in rotary_functions(owner):
+                    if (id(scope), name) not in patched:
+                        patched[id(scope), name] = (scope, scope[name])
+                        scope[name] = self._watched_rotation(name, scope[name])
+            yield self
+        finally:
+            for handle in handles:
+                handle.remove()
+            for (_, name), (scope, function) in patched.items():
+                scope[name] = function
+            self._open.clear()
+            self._events.clear()

@@ -1,0 +1,65 @@
+"""The command line's commands in one place, and how it ends."""
+
+import sys
+from typing import Any
+
+import typer
+
+from geomprobe.cli import models
+from geomprobe.cli.analyze import analyze
+from geomprobe.cli.report import report
+from geomprobe.cli.tokens import tokens
+from geomprobe.errors import GeomprobeError
+
+INTERRUPTED = 130  # what shells expect after Ctrl-C
+# typer carries a click of its own in newer releases, so its base of usage errors is found and not imported.
+UsageProblem: Any = next(
+    cls for cls in typer.BadParameter.__mro__ if cls.__name__ in ("ClickException", "TyperException")
+)
+
+app = typer.Typer(
+    name="geomprobe",
+    help="Measure the lengths, angles and sinks of attention in any pretrained checkpoint.",
+    no_args_is_help=True,
+    pretty_exceptions_enable=False,
+    add_completion=False,
+)
+app.command()(analyze)
+app.command()(report)
+app.command()(tokens)
+app.add_typer(models.app, name="models")
+
+
+def _show_version(value: bool) -> None:
+    if value:
+        from geomprobe import __version__
+
+        typer.echo(f"geomprobe {__version__}")
+        raise typer.Exit
+
+
+@app.callback()
+def _options(
+    version: bool = typer.Option(False, "--version", callback=_show_version, is_eager=True, help="Show the version."),
+) -> None:
+    pass
+
+
+def run() -> int:
+    """Run the command in sys.argv; its exit code. Anything but a caller's mistake stays a traceback."""
+    try:
+        result = app(standalone_mode=False)
+    except GeomprobeError as error:
+        print(f"geomprobe: {error}", file=sys.stderr)  # noqa: T201
+        return 2
+    except KeyboardInterrupt:
+        print("geomprobe: stopped; the same command goes on from what was saved.", file=sys.stderr)  # noqa: T201
+        return INTERRUPTED
+    except typer.Abort:
+        return 1
+    except typer.Exit as ended:
+        return ended.exit_code
+    except UsageProblem as error:  # a word on the command line that is not understood
+        error.show()
+        return error.exit_code
+    return result if isinstance(result, int) else 0

@@ -1,0 +1,29 @@
+"""All figures by name, in the order of the page."""
+
+from typing import Final
+
+from geomprobe.figures.class_lift import CLASS_LIFT
+from geomprobe.figures.class_sink import CLASS_SINK
+from geomprobe.figures.drawing import Drawing
+from geomprobe.figures.entropy import ENTROPY
+from geomprobe.figures.first_mass import FIRST_MASS
+from geomprobe.figures.gains import GAINS
+from geomprobe.figures.lengths import KEY_LENGTHS, QUERY_LENGTHS
+from geomprobe.figures.max_logit import MAX_LOGIT
+from geomprobe.figures.norm_stages import NORM_STAGES
+from geomprobe.figures.sink_rates import SINK_RATES
+from geomprobe.figures.sink_tokens import SINK_TOKENS
+from geomprobe.registry import Registry
+
+FIGURES: Final[Registry[Drawing]] = Registry("figure")
+FIGURES.register("key_lengths")(KEY_LENGTHS)
+FIGURES.register("query_lengths")(QUERY_LENGTHS)
+FIGURES.register("norm_stages")(NORM_STAGES)
+FIGURES.register("gains")(GAINS)
+FIGURES.register("first_mass")(FIRST_MASS)
+FIGURES.register("sink_rates")(SINK_RATES)
+FIGURES.register("sink_tokens")(SINK_TOKENS)
+FIGURES.register("class_lift")(CLASS_LIFT)
+FIGURES.register("class_sink")(CLASS_SINK)
+FIGURES.register("entropy")(ENTROPY)
+FIGURES.register("max_logit")(MAX_LOGIT)

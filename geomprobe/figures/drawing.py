@@ -1,0 +1,82 @@
+"""What a figure is: how it is drawn, what it shows, and when there is nothing to draw."""
+
+from collections.abc import Callable
+from dataclasses import dataclass
+
+from matplotlib.axes import Axes
+
+from geomprobe import tables
+from geomprobe.run.reading import Run
+
+WIDTH = 9.0  # inches; at 150 dpi 1350 pixels, read at about 900
+
+
+@dataclass(frozen=True)
+class Drawing:
+    """A figure of a run.
+
+    Attributes
+    ----------
+    draw : callable
+        ``(run, ax) -> ax``; draws into the axes, neither creates a figure nor saves one.
+    title : str
+        What a page calls it.
+    alt : str
+        What is to be seen, for a reader who cannot see it.
+    caption : callable
+        ``(run) -> str``: the quantity, its formula in words, the rows used, the numbers of things behind it.
+    missing : callable
+        ``(run) -> str | None``: why the run has nothing to draw, in a sentence; None where it has.
+    size : callable
+        ``(run) -> (width, height)`` in inches.
+    dense : bool
+        Whether a pixel image serves better on a page than vectors.
+    """
+
+    draw: Callable[[Run, Axes], Axes]
+    title: str
+    alt: str
+    caption: Callable[[Run], str]
+    missing: Callable[[Run], str | None]
+    size: Callable[[Run], tuple[float, float]]
+    dense: bool = False
+
+
+def needs(*names: str) -> Callable[[Run], str | None]:
+    """A `missing` for a figure that needs these tables and nothing else."""
+
+    def missing(run: Run) -> str | None:
+        absent = [name for name in names if not tables.has(run, name)]
+        return f"This run has no values in the table {absent[0]}." if absent else None
+
+    return missing
+
+
+def height(inches: float) -> Callable[[Run], tuple[float, float]]:
+    """A `size` of the usual width and one height."""
+    return lambda run: (WIDTH, inches)
+
+
+def scope(run: Run) -> str:
+    """The model, the text and how much of it, for the end of a caption."""
+    corpus = run.manifest["corpus"]
+    return (
+        f"{run.name} on {corpus['name']}: {corpus['n_windows']:,} windows of {corpus['window']:,} tokens "
+        f"({corpus['n_tokens']:,} tokens, {corpus['n_documents']:,} documents)."
+    )
+
+
+def shading(run: Run) -> str:
+    """What the grey layers of a figure are; nothing where all layers are alike."""
+    windowed = tables.binding_windows(run)
+    if not windowed:
+        return ""
+    widths = ", ".join(f"{width:,}" for width in sorted(set(windowed.values())))
+    if not tables.full_layers(run):
+        return f"All layers attend within a sliding window ({widths} tokens)."
+    return f"Grey: layers that see all that went before; the others see a sliding window ({widths} tokens)."
+
+
+def join(*sentences: str) -> str:
+    """Sentences in a row, empty ones left out."""
+    return " ".join(sentence for sentence in sentences if sentence)

@@ -1,0 +1,192 @@
+"""The pass: windows of text flow through the model, and every layer's attention through the probes."""
+
+import json
+import time
+from collections.abc import Callable, Mapping
+from dataclasses import asdict, dataclass
+from pathlib import Path
+
+import numpy as np
+import pandas as pd
+import torch
+from safetensors.torch import load_file, save_file
+from torch import Tensor
+from torch.nn import Module
+
+from geomprobe.attention.batch import Tokens, Visibilities, make_batch
+from geomprobe.attention.seam import Seen, watching
+from geomprobe.attention.spec import CorpusSpec, Spec
+from geomprobe.corpus.types import TypeIndex, index_types
+from geomprobe.corpus.windows import Corpus
+from geomprobe.errors import InvalidParameter, unknown_name
+from geomprobe.probes.assembly import summarise
+from geomprobe.probes.base import PROBES, OutputProbe, Probe, State, observe
+
+PROGRESS = "progress.json"
+SAVE_EVERY = 60.0  # seconds between two savings of the state; a stopped run loses no more than that
+
+
+def choose_probes(names: str | None) -> dict[str, Probe]:
+    """The probes by name, in the order of the registry.
+
+    Parameters
+    ----------
+    names : str or None
+        Separated by commas; None = all.
+    """
+    import geomprobe.probes.all  # noqa: F401  (the probes register themselves)
+
+    if names is None:
+        return {name: PROBES[name]() for name in PROBES}
+    asked = [name.strip() for name in names.split(",") if name.strip()]
+    if not asked:
+        raise InvalidParameter(f"probes must name at least one of {', '.join(PROBES)}; got {names!r}.")
+    for name in asked:
+        if name not in list(PROBES):
+            raise InvalidParameter(unknown_name("probe", name, PROBES))
+    return {name: PROBES[name]() for name in PROBES if name in asked}
+
+
+def corpus_spec(corpus: Corpus, index: TypeIndex) -> CorpusSpec:
+    """What probes need to know of a corpus."""
+    return CorpusSpec(
+        documents=corpus.document_names,
+        types=index.types,
+        zipf=index.zipf,
+        cells=index.cells,
+        tokens=index.tokens,
+        window=corpus.window,
+    )
+
+
+@dataclass(frozen=True, eq=False)
+class Progress:
+    """How far a pass is."""
+
+    done: int
+    total: int
+    tokens: int
+
+
+class Observation:
+    """A pass over a corpus, with the states that it fills.
+
+    Parameters
+    ----------
+    spec : Spec
+    probes : mapping from name to Probe
+    corpus : Corpus
+    index : TypeIndex, optional
+        Of that corpus; made where not given.
+    """
+
+    def __init__(
+        self, spec: Spec, probes: Mapping[str, Probe], corpus: Corpus, *, index: TypeIndex | None = None
+    ) -> None:
+        self.spec = spec
+        self.corpus = corpus
+        self.index = index or index_types(corpus)
+        self.states: dict[str, tuple[Probe, State]] = {name: (p, p.init(spec)) for name, p in probes.items()}
+        self.done = 0  # windows that are in the states
+
+    def tokens(self, windows: slice) -> Tokens:
+        """The tokens of some windows."""
+        take = lambda array: torch.from_numpy(np.ascontiguousarray(array[windows]))  # noqa: E731
+        token_class = take(self.corpus.token_class)
+        return Tokens(
+            token_class=token_class,
+            type_index=take(self.index.type_index),
+            cell_index=take(self.index.cell_index),
+            token_index=take(self.index.token_index),
+            document=take(self.corpus.document),
+            valid=torch.ones_like(token_class, dtype=torch.bool),
+        )
+
+    def run(
+        self,
+        model: Module,
+        *,
+        batch_size: int,
+        report: Callable[[Progress], None] = lambda _progress: None,
+        save_to: Path | None = None,
+    ) -> None:
+        """Observe the windows that are not yet in the states.
+
+        Parameters
+        ----------
+        model : Module
+        batch_size : int
+            Windows a forward pass.
+        report : callable
+            Told after each batch.
+        save_to : Path, optional
+            A folder in which the states are saved now and then, for `resume`.
+        """
+        device = next(model.parameters()).device
+        saved = time.monotonic()
+        visibilities = Visibilities()
+        total = self.corpus.n_windows
+        while self.done < total:
+            windows = slice(self.done, min(self.done + batch_size, total))
+            self._observe(model, windows, device, visibilities)
+            self.done = windows.stop
+            report(Progress(self.done, total, self.done * self.corpus.window))
+            if save_to is not None and self.done < total and time.monotonic() - saved > SAVE_EVERY:
+                self.save(save_to)
+                saved = time.monotonic()
+
+    def _observe(self, model: Module, windows: slice, device: torch.device, visibilities: Visibilities) -> None:
+        ids = torch.from_numpy(self.corpus.ids[windows]).to(device)
+        tokens = self.tokens(windows).to(device)
+        places = {layer.module: index for index, layer in enumerate(self.spec.model.layers)}
+        probes = list(self.states.values())
+
+        def see(seen: Seen) -> None:
+            here = tokens.to(seen.call.query.device)
+            visibility = visibilities.of(seen.call, here.valid)
+            observe(probes, make_batch(seen, places[seen.call.name], here, visibility))
+
+        with torch.no_grad(), watching(model, see):
+            logits = model(input_ids=ids, use_cache=False).logits
+        visibilities.forget()
+        self._read(logits, ids, tokens)
+
+    def _read(self, logits: Tensor, ids: Tensor, tokens: Tokens) -> None:
+        for probe, state in self.states.values():
+            if isinstance(probe, OutputProbe):
+                probe.read(state, logits, ids.to(logits.device), tokens.to(logits.device))
+
+    def tables(self) -> dict[str, pd.DataFrame]:
+        """The tables of what has been seen."""
+        return summarise(self.states, self.spec)
+
+    def save(self, folder: Path) -> None:
+        """Save the states; the note of how far they go comes last, by rename."""
+        folder.mkdir(parents=True, exist_ok=True)
+        file = folder / f"state-{self.done}.safetensors"
+        flat = {f"{name}/{key}": value.contiguous() for name, (_, s) in self.states.items() for key, value in s.items()}
+        save_file(flat, file)
+        part = folder / f"{PROGRESS}.part"
+        part.write_text(json.dumps({"done": self.done, "file": file.name}), encoding="utf-8")
+        part.replace(folder / PROGRESS)
+        for old in folder.glob("state-*.safetensors"):
+            if old != file:
+                old.unlink()
+
+    def resume(self, folder: Path) -> bool:
+        """Take up states that `save` left, if there are any; whether there were."""
+        note = folder / PROGRESS
+        if not note.exists():
+            return False
+        progress = json.loads(note.read_text(encoding="utf-8"))
+        flat = load_file(folder / progress["file"])
+        for name, (_, state) in self.states.items():
+            for key in state:
+                state[key] = flat[f"{name}/{key}"]
+        self.done = int(progress["done"])
+        return True
+
+
+def described(probes: Mapping[str, Probe]) -> dict[str, dict]:
+    """Probes and their parameters, for the manifest."""
+    return {name: asdict(probe) for name, probe in probes.items()}  # type: ignore[call-overload]

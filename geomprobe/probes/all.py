@@ -1,0 +1,10 @@
+"""Every probe, imported so that it registers itself, in the order in which they run."""
+
+from geomprobe.probes import norms  # isort: skip
+from geomprobe.probes import gains  # isort: skip
+from geomprobe.probes import logits  # isort: skip
+from geomprobe.probes import sinks  # isort: skip
+from geomprobe.probes import class_attention  # isort: skip
+from geomprobe.probes import loss  # isort: skip
+
+__all__ = ["class_attention", "gains", "logits", "loss", "norms", "sinks"]
