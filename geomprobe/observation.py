@@ -68,6 +68,14 @@ class Progress:
     tokens: int
 
 
+class _Batch:
+    """The batch under way: its tokens by device, and the masks of its forward pass."""
+
+    def __init__(self) -> None:
+        self.tokens: dict[torch.device, Tokens] = {}
+        self.visibilities = Visibilities()
+
+
 class Observation:
     """A pass over a corpus, with the states that it fills.
 
@@ -122,33 +130,41 @@ class Observation:
         save_to : Path, optional
             A folder in which the states are saved now and then, for `resume`.
         """
-        device = next(model.parameters()).device
         saved = time.monotonic()
-        visibilities = Visibilities()
         total = self.corpus.n_windows
-        while self.done < total:
-            windows = slice(self.done, min(self.done + batch_size, total))
-            self._observe(model, windows, device, visibilities)
-            self.done = windows.stop
-            report(Progress(self.done, total, self.done * self.corpus.window))
-            if save_to is not None and self.done < total and time.monotonic() - saved > SAVE_EVERY:
-                self.save(save_to)
-                saved = time.monotonic()
+        now = _Batch()
+        with torch.no_grad(), watching(model, self._seer(now)):
+            while self.done < total:
+                windows = slice(self.done, min(self.done + batch_size, total))
+                self._forward(model, windows, now)
+                self.done = windows.stop
+                report(Progress(self.done, total, self.done * self.corpus.window))
+                if save_to is not None and self.done < total and time.monotonic() - saved > SAVE_EVERY:
+                    self.save(save_to)
+                    saved = time.monotonic()
 
-    def _observe(self, model: Module, windows: slice, device: torch.device, visibilities: Visibilities) -> None:
-        ids = torch.from_numpy(self.corpus.ids[windows]).to(device)
-        tokens = self.tokens(windows).to(device)
+    def _seer(self, now: "_Batch") -> Callable[[Seen], None]:
+        """What is done with each attention product of the batch under way."""
         places = {layer.module: index for index, layer in enumerate(self.spec.model.layers)}
         probes = list(self.states.values())
 
         def see(seen: Seen) -> None:
-            here = tokens.to(seen.call.query.device)
-            visibility = visibilities.of(seen.call, here.valid)
-            observe(probes, make_batch(seen, places[seen.call.name], here, visibility))
+            device = seen.call.query.device
+            if device not in now.tokens:
+                now.tokens[device] = next(iter(now.tokens.values())).to(device)
+            tokens = now.tokens[device]
+            visibility = now.visibilities.of(seen.call, tokens.valid)
+            observe(probes, make_batch(seen, places[seen.call.name], tokens, visibility))
 
-        with torch.no_grad(), watching(model, see):
-            logits = model(input_ids=ids, use_cache=False).logits
-        visibilities.forget()
+        return see
+
+    def _forward(self, model: Module, windows: slice, now: "_Batch") -> None:
+        device = next(model.parameters()).device
+        ids = torch.from_numpy(self.corpus.ids[windows]).to(device)
+        tokens = self.tokens(windows).to(device)
+        now.tokens = {device: tokens}
+        logits = model(input_ids=ids, use_cache=False).logits
+        now.visibilities.forget()
         self._read(logits, ids, tokens)
 
     def _read(self, logits: Tensor, ids: Tensor, tokens: Tokens) -> None:

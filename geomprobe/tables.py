@@ -8,11 +8,10 @@ from typing import Final
 import numpy as np
 import pandas as pd
 
-from geomprobe.labels import FIRST, WHOLE_MODEL
+from geomprobe.labels import FIRST, FROM_ROW, WHOLE_MODEL
 from geomprobe.run.reading import Run
 
 SINK_EPSILON: Final = 0.3  # a key is called a sink above this share of the attention
-FIRST_ROW: Final = 16  # the first query that counts in entropies and class sinks
 TYPE_TOKENS: Final = 5  # a type with fewer tokens behind its Λ is left out
 RESAMPLES: Final = 2000
 TOKEN_WIDTH: Final = 24
@@ -106,10 +105,10 @@ def uniform_entropy(length: int, window: int | None = None, *, first: bool = Tru
     first : bool
         Whether position 0 counts among the keys.
     """
-    if length <= FIRST_ROW:
+    if length <= FROM_ROW:
         return math.nan
     reach = window or length
-    rows = np.arange(FIRST_ROW, length)
+    rows = np.arange(FROM_ROW, length)
     seen = np.minimum(rows + 1, reach) - (0 if first else rows < reach)
     return float(np.log(seen).mean()) if seen.min() > 0 else math.nan
 

@@ -1,5 +1,6 @@
 """What capture hands to a probe: one layer's vectors, and its attention in blocks of query rows."""
 
+import math
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field, replace
 from functools import cached_property
@@ -16,6 +17,7 @@ from geomprobe.attention.visibility import Visibility
 BLOCK_ELEMENTS = {"cpu": 1 << 19, "cuda": 1 << 25, "mps": 1 << 24}
 # A hidden logit. Finite, because -inf times a probability of 0 is NaN; far enough down that its exponential is 0.
 HIDDEN = -1e30
+LOG2_E = 1 / math.log(2)
 
 
 @dataclass(frozen=True, eq=False)
@@ -37,10 +39,11 @@ class Tokens:
     token_index: Tensor
     document: Tensor
     valid: Tensor
+    cache: dict = field(default_factory=dict, repr=False)  # what probes derive from it, the same for every layer
 
     def map(self, change: Callable[[Tensor], Tensor]) -> "Tokens":
         """The same with every tensor changed."""
-        return Tokens(*(change(getattr(self, name)) for name in self.__dataclass_fields__))
+        return Tokens(*(change(getattr(self, name)) for name in self.__dataclass_fields__ if name != "cache"))
 
     def to(self, device: torch.device) -> "Tokens":
         """The same on a device."""
@@ -249,12 +252,19 @@ class Block:
     @cached_property
     def rest_weight(self) -> Tensor:
         """exp(rest_shifted): (batch, q_head, row, key); 0 at position 0."""
-        return self.rest_shifted.exp()
+        # exp2 takes a third of exp's time on a CPU; the product rounds by |x|·2⁻²⁴, far below what float32 sums do.
+        return (self.rest_shifted * LOG2_E).exp2_()
 
     @cached_property
     def rest_total(self) -> Tensor:
         """Sum of rest_weight over keys: (batch, q_head, row); at least 1 unless nothing but position 0 is seen."""
         return self.rest_weight.sum(-1)
+
+    @cached_property
+    def row_max(self) -> Tensor:
+        """Largest logit of a row: (batch, q_head, row)."""
+        alone = self.rest_total == 0
+        return torch.where(alone, self.first_logit, torch.maximum(self.rest_max, self.first_logit))
 
     @cached_property
     def rest_log_normaliser(self) -> Tensor:
@@ -286,8 +296,12 @@ class Block:
     @cached_property
     def probabilities(self) -> Tensor:
         """A: (batch, q_head, row, key); 0 where hidden."""
-        weights = self.rest_weight * self.rest_factor[..., None]
-        if self.first_key == 0:
+        return self.probability_columns(slice(0, self.logits.shape[3]))
+
+    def probability_columns(self, columns: slice) -> Tensor:
+        """A for some columns: (batch, q_head, row, column), without a pass over the rest."""
+        weights = self.rest_weight[..., columns] * self.rest_factor[..., None]
+        if self.first_key == 0 and columns.start == 0:
             weights[..., 0] = self.first_probability
         return weights
 

@@ -67,8 +67,9 @@ def tell_mass_by_depth(run: Run) -> Finding | None:
     if full and all(len(kind) for kind in kinds):
         values |= {"full": float(kinds[0].mean()), "windowed": float(kinds[1].mean())}
         text += (
-            f"; {percent(values['full'])} in the {count(len(full), 'layer')} with full attention and "
-            f"{percent(values['windowed'])} in those with a window"
+            f"; {percent(values['full'])} in the {count(len(full), 'layer')} with full attention "
+            f"({count(len(kinds[0]), 'head')}) and {percent(values['windowed'])} in those with a window "
+            f"({count(len(kinds[1]), 'head')}; queries past the window give it nothing)"
         )
     return Finding("Where attention sinks", text + ".", "sinks", values)
 

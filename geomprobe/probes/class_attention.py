@@ -7,13 +7,13 @@ import pandas as pd
 import torch
 from torch import Tensor
 
-from geomprobe.attention.batch import Block, QKBatch
+from geomprobe.attention.batch import Block, QKBatch, Tokens
 from geomprobe.attention.spec import LayerSpec, Spec
 from geomprobe.attention.visibility import Visibility
 from geomprobe.errors import at_least
 from geomprobe.labels import CLASS_INDEX, CLASS_ROWS, FROM_ROW, TOKEN_CLASSES, UNIONS
 from geomprobe.probes.base import PROBES, AttentionProbe, Scratch, State, add_at, counts, zeros
-from geomprobe.stats.suffix import Queries, contrast, queries_of
+from geomprobe.stats.suffix import Neighbours, Queries, contrast, neighbours_of, queries_of
 
 _N = len(TOKEN_CLASSES)
 
@@ -75,15 +75,24 @@ class ClassAttention(AttentionProbe):
 
     def _add_pairs(self, total: Tensor, block: Block) -> None:
         """Mass on each key by the queries that Λ looks at; only the columns at the edge need a pass of their own."""
-        edge, whole, wanted = _pair_columns(block, self._queries(block.visibility))
-        columns = torch.arange(block.keys.start, block.keys.stop, device=total.device)
-        total[..., columns[whole]] += block.key_mass[..., whole].double()
-        if len(edge):
-            mass = block.probabilities[..., edge] * wanted
-            total[..., columns[edge]] += mass.sum(-2).double()
+        whole, edges = _pair_columns(block, self._queries(block.visibility))
+        first = block.keys.start
+        for columns in whole:
+            total[..., first + columns.start : first + columns.stop] += block.key_mass[..., columns]
+        for columns, wanted in edges:
+            mass = (block.probability_columns(columns) * wanted).sum(-2)
+            total[..., first + columns.start : first + columns.stop] += mass
 
     def _queries(self, visibility: Visibility) -> Queries:
         return queries_of(visibility, self.reach)
+
+    def _neighbours(self, tokens: Tokens) -> Neighbours:
+        key = ("neighbours", self.reach)
+        if key not in tokens.cache:
+            late = torch.arange(tokens.token_class.shape[1], device=tokens.token_class.device) >= FROM_ROW
+            content = (tokens.token_class == CLASS_INDEX["content"]) & late
+            tokens.cache[key] = neighbours_of(content, self.reach)
+        return tokens.cache[key]
 
     def close(self, state: State, batch: QKBatch, scratch: Scratch) -> None:
         """Add a layer of a batch."""
@@ -103,18 +112,15 @@ class ClassAttention(AttentionProbe):
 
     def _add_lambda(self, state: State, batch: QKBatch, pair_mass: Tensor) -> None:
         index, heads, tokens = batch.index, batch.q_heads, batch.tokens
-        late = torch.arange(batch.length, device=pair_mass.device) >= FROM_ROW
-        content = (tokens.token_class == CLASS_INDEX["content"]) & late
-        queries = self._queries(batch.visibility)
-        value, offset, n_neighbours = contrast(
-            batch.q["scored"], batch.k["scored"], content=content, queries=queries, scale=batch.scale
-        )
-        has = (n_neighbours > 0) & (queries.count >= self.min_queries) & late  # (batch, pos)
+        queries, near = self._queries(batch.visibility), self._neighbours(tokens)
+        value = contrast(batch.q["scored"], batch.k["scored"], neighbours=near, queries=queries, scale=batch.scale)
+        late = torch.arange(batch.length, device=value.device) >= FROM_ROW
+        has = (near.count > 0) & (queries.count >= self.min_queries) & late  # (batch, pos)
         value = value.transpose(0, 1)[:, has]  # (q_head, token)
         one = torch.ones_like(tokens.type_index[has])
         for what, at in (("type", tokens.type_index[has]), ("cell", tokens.cell_index[has])):
             add_at(state[f"{what}_n"][index], at, one)
-            add_at(state[f"{what}_offset"][index], at, offset[has])
+            add_at(state[f"{what}_offset"][index], at, near.offset[has])
         add_at(state["type_lambda"][index, :heads], tokens.type_index[has], value)
         add_at(state["cell_lambda"][index], tokens.cell_index[has], value.mean(0))
         add_at(state["pair_mass"][index, :heads], tokens.token_class[has], pair_mass.transpose(0, 1)[:, has])
@@ -184,17 +190,25 @@ def _type_members(spec: Spec) -> np.ndarray:
     return _with_unions(of_class.T).T
 
 
-def _pair_columns(block: Block, queries: Queries) -> tuple[Tensor, Tensor, Tensor]:
+def _runs(chosen: Tensor) -> list[slice]:
+    """The runs of True in a vector."""
+    padded = torch.zeros(len(chosen) + 2, dtype=torch.int8)
+    padded[1:-1] = chosen.cpu()
+    change = padded.diff().tolist()
+    starts = [i for i, step in enumerate(change) if step == 1]
+    stops = [i for i, step in enumerate(change) if step == -1]
+    return [slice(start, stop) for start, stop in zip(starts, stops, strict=True)]
+
+
+def _pair_columns(block: Block, queries: Queries) -> tuple[list[slice], list[tuple[slice, Tensor]]]:
     """How the queries of Λ fall into a block; the same for all layers that share a mask, so kept with it.
 
     Returns
     -------
-    edge : Tensor (column,), int64
-        Columns of which some rows count and some do not.
-    whole : Tensor (column,), int64
+    whole : list of slice
         Columns of which every row counts.
-    wanted : Tensor (batch or 1, 1, row, edge column)
-        1 where a row counts.
+    edges : list of (slice, Tensor (batch or 1, 1, row, column))
+        Columns of which some rows count: 1 where one does.
     """
     cache = block.visibility.cache
     key = ("pairs", queries.reach, block.start, block.n_rows, block.logits.dtype)
@@ -202,9 +216,9 @@ def _pair_columns(block: Block, queries: Queries) -> tuple[Tensor, Tensor, Tenso
         rows = torch.arange(block.start, block.start + block.n_rows, device=block.logits.device)
         counted = queries.contain(rows, block.keys)  # (batch or 1, row, key)
         every = counted.all(1).all(0)
-        edge = (counted.any(1).any(0) & ~every).nonzero().flatten()
-        whole = every.nonzero().flatten()
-        cache[key] = (edge, whole, counted[:, None, :, edge].to(block.logits.dtype))
+        wanted = counted[:, None].to(block.logits.dtype)
+        edges = _runs(counted.any(1).any(0) & ~every)
+        cache[key] = (_runs(every), [(columns, wanted[..., columns]) for columns in edges])
     return cache[key]
 
 

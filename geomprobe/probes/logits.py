@@ -20,6 +20,9 @@ SOFTMAX = tuple(
     f"{name}{suffix}" for suffix in ("", "_no_first") for name in ("entropy", "entropy_norm", "support", "one_hot_rate")
 )
 DOCUMENT = ("entropy", "one_hot_rate", "one_hot_rate_no_first")
+# What is kept of each row while its layer is looked at: what a soft-cap changes, and what it does not.
+_SPREAD = ("mean", "sd", "lowest", "top", "log_normaliser")
+_ROW = ("first_logit", "rest_max", "rest_log_normaliser", "rest_entropy")
 
 
 @PROBES.register("logits")
@@ -65,99 +68,105 @@ class Logits(AttentionProbe):
         }
 
     def open(self, batch: QKBatch) -> Scratch:
-        """Sums over the rows of each sequence; capped 0 is before a soft-cap where the layer has one."""
-        n, heads = batch.n_sequences, batch.q_heads
+        """One number a row, filled block by block; capped 0 is before a soft-cap where the layer has one."""
+        n, heads, length = batch.n_sequences, batch.q_heads, batch.length
         capped = 1 + (batch.softcap is not None)
-        device = batch.q["scored"].device
-        scratch = {name: zeros(capped, n, heads) for name in SHAPE} | {name: zeros(n, heads) for name in SOFTMAX}
-        scratch["max"] = torch.full((capped, n, heads), -torch.inf, dtype=torch.float64)
-        scratch["centred_max"] = torch.full((n, heads), -torch.inf, dtype=torch.float64)
+        scratch = {name: zeros(capped, n, heads, length) for name in _SPREAD}
+        scratch |= {name: zeros(n, heads, length) for name in _ROW}
         scratch["histogram"] = counts(capped, heads, CENTRED_BINS.count)
-        scratch["n_rows"] = counts(n)
-        scratch["n_rows_no_first"] = counts(n)
-        return {name: value.to(device) for name, value in scratch.items()}
+        return {name: value.to(batch.q["scored"].device) for name, value in scratch.items()}
 
     def add(self, scratch: Scratch, block: Block) -> None:
         """Add one block."""
-        late = torch.arange(block.start, block.start + block.n_rows, device=block.logits.device) >= FROM_ROW
-        capped = len(scratch["max"])
+        rows = slice(block.start, block.start + block.n_rows)
+        capped = len(scratch["mean"])
         for which in range(capped):
             values = block.logits if which == capped - 1 else block.products
-            spread = _row_spread(block, values, scratch["histogram"][which])
-            top = spread["mean"] + spread["highest"]
-            scratch["max"][which] = torch.maximum(scratch["max"][which], top.amax(-1).double())
-            normaliser = block.key_log_normaliser if which == capped - 1 else spread["log_normaliser"]
-            scratch["row_sd"][which] += _total(spread["sd"], late)
-            scratch["row_range"][which] += _total(spread["highest"] - spread["lowest"], late)
-            scratch["max_minus_lse"][which] += _total(top - normaliser, late)
-        highest = spread["highest"].amax(-1).double()
-        scratch["centred_max"] = torch.maximum(scratch["centred_max"], highest)
-        self._add_softmax(scratch, block, late)
-
-    def _add_softmax(self, scratch: Scratch, block: Block, late: Tensor) -> None:
-        n_visible = block.n_visible  # (batch or 1, 1, row)
-        rest_entropy = _rest_entropy(block)
-        rest_share = (block.rest_log_normaliser - block.key_log_normaliser).exp()
-        log_first = block.first_logit - block.key_log_normaliser
-        first_share = log_first.exp()
-        # H = (1 − p)·H_rest − p log p − (1 − p) log(1 − p): exact also where p is nearly 1, where sums would cancel.
-        split = -_times_log(first_share, log_first) - _times_log(
-            rest_share, block.rest_log_normaliser - block.key_log_normaliser
-        )
-        alone = rest_share == 0
-        entropy = torch.where(alone, 0, rest_share * torch.where(alone, 0, rest_entropy)) + split
-        top_rest = (block.rest_max - block.key_log_normaliser).exp()
-        top = torch.maximum(first_share, torch.where(alone, 0, top_rest))
-
-        sees_first = block.visibility.low[:, None, block.start : block.start + block.n_rows] == 0
-        n_rest = n_visible - sees_first.long()
-        some = (n_rest > 0) & late  # (batch or 1, 1, row): rows in which something but position 0 is seen
-        n = len(entropy)
-        scratch["n_rows"] += (late.sum()).expand(n)
-        scratch["n_rows_no_first"] += some.sum((1, 2)).expand(n)
-        self._add_sharpness(scratch, "", (entropy, top, n_visible), late.expand_as(entropy))
-        rest_top = 1 / block.rest_total
-        self._add_sharpness(scratch, "_no_first", (rest_entropy, rest_top, n_rest), some.expand_as(entropy))
-
-    def _add_sharpness(
-        self, scratch: Scratch, suffix: str, values: tuple[Tensor, Tensor, Tensor], rows: Tensor
-    ) -> None:
-        entropy, top, n_visible = values
-        most = n_visible.clamp(min=1).to(entropy.dtype).log().expand_as(entropy)
-        # A row that sees one key has no entropy to lose; it counts as 0 of 0, as uniform.
-        norm = torch.where(most > 0, entropy / torch.where(most > 0, most, 1), 1)
-        for name, value in (
-            ("entropy", entropy),
-            ("entropy_norm", norm),
-            ("support", entropy.exp()),
-            ("one_hot_rate", (top > self.one_hot_above).to(entropy.dtype)),
-        ):
-            scratch[name + suffix] += torch.where(rows, value, 0).double().sum(-1)
+            for name, value in _row_spread(block, values, scratch["histogram"][which]).items():
+                scratch[name][which, ..., rows] = value
+        for name, value in _row_softmax(block).items():
+            scratch[name][..., rows] = value
 
     def close(self, state: State, batch: QKBatch, scratch: Scratch) -> None:
         """Add a layer of a batch."""
         index, heads, device = batch.index, batch.q_heads, state["max"].device
-        scratch = {name: value.to(device) for name, value in scratch.items()}
-        document = batch.tokens.document.to(device)
+        late = torch.arange(batch.length, device=scratch["mean"].device) >= FROM_ROW
+        n_rest = batch.visibility.count - (batch.visibility.low == 0).long()  # (batch or 1, pos)
+        some = (late & (n_rest > 0)).expand(batch.n_sequences, -1)  # rows in which something but position 0 is seen
+        n_late, n_some = late.sum().expand(batch.n_sequences), some.sum(1)
+        sums = {**self._spread_sums(scratch, late), **self._softmax_sums(scratch, batch, (late, some))}
+        sums = {name: value.to(device) for name, value in sums.items()}
+
         # A layer without a soft-cap has only `after`, which is the last of a capped model's two.
-        capped = slice(state["max"].shape[1] - len(scratch["max"]), None)
+        capped = slice(state["max"].shape[1] - len(scratch["mean"]), None)
         for name in SHAPE:
-            state[name][index, capped, :heads] += scratch[name].sum(1)
+            state[name][index, capped, :heads] += sums[name].sum(1)
         for name in SOFTMAX:
-            state[name][index, :heads] += scratch[name].sum(0)
-        state["max"][index, capped, :heads] = torch.maximum(state["max"][index, capped, :heads], scratch["max"].amax(1))
-        state["histogram"][index, capped, :heads] += scratch["histogram"]
+            state[name][index, :heads] += sums[name].sum(0)
+        state["max"][index, capped, :heads] = torch.maximum(state["max"][index, capped, :heads], sums["max"].amax(1))
+        state["histogram"][index, capped, :heads] += scratch["histogram"].to(device)
         state["n_all"][index] += batch.n_sequences * batch.length
-        state["n_rows"][index] += scratch["n_rows"].sum()
-        state["n_rows_no_first"][index] += scratch["n_rows_no_first"].sum()
+        state["n_rows"][index] += n_late.sum().to(device)
+        state["n_rows_no_first"][index] += n_some.sum().to(device)
+        self._add_documents(state, batch, sums, (n_late, n_some))
+
+    def _add_documents(
+        self, state: State, batch: QKBatch, sums: dict[str, Tensor], n_rows: tuple[Tensor, Tensor]
+    ) -> None:
+        index, heads = batch.index, batch.q_heads
+        document = batch.tokens.document.to(state["max"].device)
         for name in DOCUMENT:
-            add_at(state[f"document_{name}"][index, :heads], document, scratch[name].T)
-        add_at(state["document_row_sd"][index, :heads], document, scratch["row_sd"][-1].T)
-        add_at(state["document_n"][index], document, scratch["n_rows"])
-        add_at(state["document_n_no_first"][index], document, scratch["n_rows_no_first"])
-        for sequence, slot in enumerate(document.tolist()):
-            cell = state["document_max"][index, :heads, slot]
-            state["document_max"][index, :heads, slot] = torch.maximum(cell, scratch["centred_max"][sequence])
+            add_at(state[f"document_{name}"][index, :heads], document, sums[name].T)
+        add_at(state["document_row_sd"][index, :heads], document, sums["row_sd"][-1].T)
+        add_at(state["document_n"][index], document, n_rows[0])
+        add_at(state["document_n_no_first"][index], document, n_rows[1])
+        slot = document.expand(heads, -1)  # (q_head, batch)
+        highest = state["document_max"][index, :heads].scatter_reduce(1, slot, sums["highest"].T, "amax")
+        state["document_max"][index, :heads] = highest
+
+    def _spread_sums(self, rows: Scratch, late: Tensor) -> dict[str, Tensor]:
+        """Sums of what a soft-cap changes: (capped, batch, q_head)."""
+        top = rows["top"]  # (capped, batch, q_head, pos)
+        highest = top - rows["mean"]
+        return {
+            "row_sd": rows["sd"][..., late].sum(-1),
+            "row_range": (highest - rows["lowest"])[..., late].sum(-1),
+            "max_minus_lse": (top - rows["log_normaliser"])[..., late].sum(-1),
+            "max": top.amax(-1),
+            "highest": highest[-1].amax(-1),  # (batch, q_head)
+        }
+
+    def _softmax_sums(self, rows: Scratch, batch: QKBatch, taken: tuple[Tensor, Tensor]) -> dict[str, Tensor]:
+        """Sums of what the softmax makes: (batch, q_head)."""
+        normaliser = rows["log_normaliser"][-1]  # over the keys
+        log_first = rows["first_logit"] - normaliser
+        log_rest = rows["rest_log_normaliser"] - normaliser
+        first, rest = log_first.exp(), log_rest.exp()
+        alone = rest == 0
+        # H = (1 − p)·H_rest − p log p − (1 − p) log(1 − p): exact also where p is nearly 1, where sums would cancel.
+        entropy = rest * torch.where(alone, 0, rows["rest_entropy"]) - _times_log(first, log_first)
+        entropy = entropy - _times_log(rest, log_rest)
+        top = torch.maximum(first, torch.where(alone, 0, (rows["rest_max"] - normaliser).exp()))
+        rest_top = (rows["rest_max"] - rows["rest_log_normaliser"]).exp()
+        n_keys = batch.visibility.count[:, None]  # (batch or 1, 1, pos)
+        n_rest = n_keys - (batch.visibility.low == 0).long()[:, None]
+        late, some = taken
+        return {
+            **self._sharpness("", (entropy, top, n_keys), late),
+            **self._sharpness("_no_first", (rows["rest_entropy"], rest_top, n_rest), some[:, None]),
+        }
+
+    def _sharpness(self, suffix: str, row: tuple[Tensor, Tensor, Tensor], taken: Tensor) -> dict[str, Tensor]:
+        entropy, top, n_keys = row
+        most = n_keys.clamp(min=1).double().log().expand_as(entropy)
+        values = {
+            "entropy": entropy,
+            # A row that sees one key has no entropy to lose; it counts as uniform.
+            "entropy_norm": torch.where(most > 0, entropy / torch.where(most > 0, most, 1), 1),
+            "support": entropy.exp(),
+            "one_hot_rate": (top > self.one_hot_above).double(),
+        }
+        return {name + suffix: torch.where(taken, value, 0).sum(-1) for name, value in values.items()}
 
     def summarise(self, state: State, spec: Spec) -> dict[str, pd.DataFrame]:
         """Logits and a part of document_stats."""
@@ -174,16 +183,16 @@ def _times_log(p: Tensor, log_p: Tensor) -> Tensor:
     return torch.where(p > 0, p * log_p, 0)
 
 
-def _total(value: Tensor, rows: Tensor) -> Tensor:
-    """Sum over the rows that count, in float64: (batch, q_head)."""
-    return value[..., rows].double().sum(-1)
-
-
-def _rest_entropy(block: Block) -> Tensor:
-    """Entropy of a row without position 0, renormalised: (batch, q_head, row); NaN where nothing else is seen."""
+def _row_softmax(block: Block) -> dict[str, Tensor]:
+    """What the softmax of a row is made of, position 0 apart: each (batch, q_head, row)."""
     total = block.rest_total
     mean = (block.rest_weight * block.rest_shifted).sum(-1) / total
-    return total.log() - mean
+    return {
+        "first_logit": block.first_logit,
+        "rest_max": block.rest_max,
+        "rest_log_normaliser": block.rest_log_normaliser,
+        "rest_entropy": total.log() - mean,  # NaN where nothing but position 0 is seen
+    }
 
 
 def _row_spread(block: Block, values: Tensor, histogram: Tensor) -> dict[str, Tensor]:
@@ -192,20 +201,24 @@ def _row_spread(block: Block, values: Tensor, histogram: Tensor) -> dict[str, Te
     Returns
     -------
     dict of Tensor (batch, q_head, row)
-        mean; sd; highest and lowest, above and below the mean; log_normaliser.
+        mean; sd; lowest, below the mean; top; log_normaliser.
     """
     n_visible = block.n_visible.to(values.dtype)
     centred = block.hide(values.clone(), 0.0)
     mean = centred.sum(-1) / n_visible
     centred -= mean[..., None]
     block.hide(centred, 0.0)
-    sd = torch.linalg.vector_norm(centred, dim=-1) / n_visible.sqrt()
-    # Hidden entries hold 0, the row's mean, so they are never beyond the ends.
-    lowest, highest = torch.aminmax(centred, dim=-1)
-    spread = {"mean": mean, "sd": sd, "highest": highest, "lowest": lowest}
-    if values is block.products and block.products is not block.logits:
-        hidden = block.hide(centred.clone(), -torch.inf)
-        spread["log_normaliser"] = hidden.logsumexp(-1) + mean
+    spread = {
+        "mean": mean,
+        "sd": torch.linalg.vector_norm(centred, dim=-1) / n_visible.sqrt(),
+        # Hidden entries hold 0, the row's mean, so they are never beyond the ends. (aminmax is 12 times slower.)
+        "lowest": centred.amin(-1),
+    }
+    if values is block.logits:
+        spread["top"], spread["log_normaliser"] = block.row_max, block.key_log_normaliser
+    else:
+        spread["top"] = centred.amax(-1) + mean
+        spread["log_normaliser"] = block.hide(centred.clone(), -torch.inf).logsumexp(-1) + mean
     _count(block, centred, histogram)
     return spread
 
@@ -214,8 +227,9 @@ def _count(block: Block, centred: Tensor, histogram: Tensor) -> None:
     """Count centred values by head into `histogram` (q_head, bin), in place; `centred` is used up."""
     bins = CENTRED_BINS
     n, heads, rows, keys = centred.shape
-    slots = centred.mul_(bins.per_unit).sub_(bins.low * bins.per_unit).clamp_(0, bins.count - 1).to(torch.int32)
-    slots += torch.arange(heads, device=slots.device, dtype=torch.int32)[:, None, None] * bins.count
+    slots = centred.mul_(bins.per_unit).sub_(bins.low * bins.per_unit).clamp_(0, bins.count - 1)
+    head = torch.arange(heads, device=slots.device, dtype=slots.dtype)[:, None, None]
+    slots = slots.add_(head, alpha=bins.count).to(torch.int32)
     found = torch.bincount(slots.flatten(), minlength=heads * bins.count).view(heads, bins.count)
     hidden = rows * keys * n - int(block.n_visible.expand(n, -1, -1).sum())
     found[:, round(-bins.low * bins.per_unit)] -= hidden  # hidden entries were counted at a centred value of 0

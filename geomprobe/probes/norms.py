@@ -58,12 +58,15 @@ class Norms(VectorProbe):
         """Add one layer of one batch, in place."""
         token_class = batch.tokens.token_class.flatten()  # (token,)
         member = torch.nn.functional.one_hot(token_class, _N_CLASSES).double()  # (token, class)
+        lengths, series = [], []
         for offset, (vector, stage) in zip(state["offsets"].tolist(), SERIES, strict=False):
             tensor = getattr(batch, vector).get(stage)
             if tensor is not None:
                 length = torch.linalg.vector_norm(tensor, dim=-1, dtype=_wide(tensor)).double()
-                length = length.transpose(0, 1).flatten(1)  # (head, token)
-                _add_lengths(state, (batch.index, offset), length, token_class, member)
+                lengths.append(length.transpose(0, 1).flatten(1))  # (head, token)
+                series.append(torch.arange(offset, offset + len(lengths[-1])))
+        # All series at once: a few large operations instead of many small ones.
+        _add_lengths(state, (batch.index, torch.cat(series)), torch.cat(lengths), token_class, member)
         self._by_document(state, batch)
 
     def _by_document(self, state: State, batch: QKBatch) -> None:
@@ -111,9 +114,9 @@ def _wide(tensor: Tensor) -> torch.dtype:
     return torch.promote_types(tensor.dtype, torch.float32)
 
 
-def _add_lengths(state: State, where: tuple[int, int], length: Tensor, token_class: Tensor, member: Tensor) -> None:
-    layer, offset = where
-    series = slice(offset, offset + len(length))
+def _add_lengths(state: State, where: tuple[int, Tensor], length: Tensor, token_class: Tensor, member: Tensor) -> None:
+    """Add lengths (series, token) to the series `where` = (layer, series) of the state, in place."""
+    layer, series = where
     _merge_into(state, "length", (layer, series), moments.of_groups(length, member))
     alive = length > 0
     log = torch.where(alive, length, 1).log()
@@ -123,17 +126,18 @@ def _add_lengths(state: State, where: tuple[int, int], length: Tensor, token_cla
 
     at = token_class.expand_as(length).to(state["min"].device)
     for name, keep in (("min", "amin"), ("max", "amax")):
-        target = state[name][layer, series]
-        target.scatter_reduce_(1, at, length.to(target.device), keep)
+        seen = state[name][layer, series].scatter_reduce_(1, at, length.to(at.device), keep)
+        state[name][layer, series] = seen
 
     bins = LENGTH_BINS
     bin_index = ((length.clamp(min=2.0**bins.low).log2() - bins.low) * bins.per_unit).floor().clamp(0, bins.count - 1)
     slot = bin_index.long() + token_class * bins.count  # (head, token)
-    target = state["histogram"][layer, series]
-    target.scatter_add_(1, slot.to(target.device), torch.ones_like(slot, device=target.device))
+    histogram = state["histogram"][layer]  # (series, class · bin)
+    flat = slot.to(histogram.device) + series.to(histogram.device)[:, None] * histogram.shape[1]
+    histogram.view(-1).index_add_(0, flat.flatten(), torch.ones_like(flat.flatten()))
 
 
-def _merge_into(state: State, what: str, where: tuple[int, slice], new: moments.Moments) -> None:
+def _merge_into(state: State, what: str, where: tuple[int, slice | Tensor], new: moments.Moments) -> None:
     old = {name: state[f"{what}_{name}"][where] for name in new}
     device = old["n"].device
     for name, value in moments.merge(old, {n: x.to(device) for n, x in new.items()}).items():

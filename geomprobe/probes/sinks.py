@@ -18,17 +18,6 @@ RATE_ROWS = 64  # sink_rates look at the first 64 positions of a window, as the 
 LATER_QUERIES = 16  # a key counts for sink_tokens where at least as many later queries see it
 
 
-@dataclass(frozen=True)
-class _Where:
-    """Which rows of a block a statistic takes."""
-
-    start: int
-    stop: int
-
-    def rows(self, first: int) -> slice:
-        return slice(max(first - self.start, 0), max(self.stop - self.start, 0))
-
-
 @PROBES.register("sinks")
 @dataclass(frozen=True)
 class Sinks(AttentionProbe):
@@ -76,25 +65,20 @@ class Sinks(AttentionProbe):
         }
 
     def open(self, batch: QKBatch) -> Scratch:
-        """Sums over the rows of each sequence: (batch, q_head), and the mass on each key (batch, q_head, pos)."""
-        n, heads = batch.n_sequences, batch.q_heads
-        scratch = {name: zeros(n, heads) for name in ("first", "begin", "learned", "early")}
-        scratch["mass"] = zeros(n, heads, batch.length)
-        return {name: value.to(batch.q["scored"].device) for name, value in scratch.items()}
+        """A_t0, the mass on the first positions and the learned sink's of each row; the mass on each key."""
+        names = ("first", "begin", "learned", "mass")
+        device = batch.q["scored"].device
+        return {name: zeros(batch.n_sequences, batch.q_heads, batch.length).to(device) for name in names}
 
     def add(self, scratch: Scratch, block: Block) -> None:
         """Add one block."""
-        where = _Where(block.start, block.start + block.n_rows)
-        first = block.first_probability  # (batch, q_head, row)
-        scratch["first"] += first[..., where.rows(1)].double().sum(-1)
-        scratch["early"] += first[..., : max(RATE_ROWS - block.start, 0)].double().sum(-1)
+        rows = slice(block.start, block.start + block.n_rows)
+        scratch["first"][..., rows] = block.first_probability
         if block.first_key < BEGIN:
-            late = where.rows(BEGIN)
-            rest = block.rest_weight[:, :, late, : BEGIN - block.first_key].sum(-1) * block.rest_factor[..., late]
-            scratch["begin"] += (rest + first[..., late]).double().sum(-1)
+            rest = block.rest_weight[..., : BEGIN - block.first_key].sum(-1) * block.rest_factor
+            scratch["begin"][..., rows] = rest + block.first_probability
         if block.sinks is not None:
-            learned = block.sinks.to(first.dtype)[None, :, None] - block.log_normaliser
-            scratch["learned"] += learned.exp().double().sum(-1)
+            scratch["learned"][..., rows] = block.sinks[None, :, None] - block.log_normaliser
         scratch["mass"][..., block.keys] += block.key_mass
 
     def close(self, state: State, batch: QKBatch, scratch: Scratch) -> None:
@@ -105,12 +89,14 @@ class Sinks(AttentionProbe):
         for name, count in rows.items():
             state[name][index] += n * count
             add_at(state[f"document_{name}"][index], document, torch.full_like(document, count))
-        for name in ("first", "begin", "learned"):
-            state[name][index, :heads] += scratch[name].sum(0).to(state[name].device)
-        for name in ("first", "begin"):
-            add_at(state[f"document_{name}"][index], document, scratch[name].mean(1))
-        state["has_learned"][index] += n * (batch.sinks is not None)
-        self._add_rates(state, batch, scratch["early"])
+        sums = {"first": scratch["first"][..., 1:].sum(-1), "begin": scratch["begin"][..., BEGIN:].sum(-1)}
+        for name, value in sums.items():  # (batch, q_head)
+            state[name][index, :heads] += value.sum(0).to(state[name].device)
+            add_at(state[f"document_{name}"][index], document, value.mean(1))
+        if batch.sinks is not None:
+            state["learned"][index, :heads] += scratch["learned"].exp().sum((0, 2)).to(state["learned"].device)
+            state["has_learned"][index] += n
+        self._add_rates(state, batch, scratch["first"][..., :RATE_ROWS].sum(-1))
         self._add_tokens(state, batch, scratch["mass"])
 
     def _add_rates(self, state: State, batch: QKBatch, early: Tensor) -> None:

@@ -19,12 +19,18 @@ class Queries:
         low > high where there are none.
     count : Tensor (batch or 1, pos), int64
     reach : int
+    behind : bool
+        Whether no query stands before its key, as in a causal model.
+    judged : slice
+        From the first to the last key that has queries.
     """
 
     low: Tensor
     high: Tensor
     count: Tensor
     reach: int
+    behind: bool
+    judged: slice
 
     def contain(self, rows: Tensor, keys: slice) -> Tensor:
         """Whether queries judge keys: (batch or 1, row, key) bool."""
@@ -56,8 +62,32 @@ def queries_of(visibility, reach: int) -> Queries:  # type: ignore[no-untyped-de
         inside_low = torch.maximum(low, position - reach)
         inside_high = torch.minimum(high, position + reach)
         count = (high - low + 1).clamp(min=0) - (inside_high - inside_low + 1).clamp(min=0)
-        visibility.cache[key] = Queries(low, high, count, reach)
+        behind = bool((low >= position - reach).all())
+        found = (count > 0).any(0).nonzero().flatten().tolist()
+        judged = slice(found[0], found[-1] + 1) if found else slice(0, 0)
+        visibility.cache[key] = Queries(low, high, count, reach, behind, judged)
     return visibility.cache[key]
+
+
+def _pick(prefix: Tensor, at: Tensor) -> Tensor:
+    """prefix[:, :, at]: (batch, head, key, channel); a view where the places are one run or one place.
+
+    Parameters
+    ----------
+    prefix : Tensor (batch, head, pos + 1, channel)
+    at : Tensor (batch or 1, key), int64
+    """
+    if len(at) > 1:
+        index = at[:, None, :, None].expand(-1, prefix.shape[1], -1, prefix.shape[3])
+        return prefix.gather(2, index)
+    row = at[0]
+    if row.device.type == "cpu" and len(row):  # a look at the places costs a wait on a GPU, where copies are cheap
+        first, steps = int(row[0]), row.diff()
+        if bool((steps == 1).all()):
+            return prefix[:, :, first : first + len(row)]
+        if bool((steps == 0).all()):
+            return prefix[:, :, first : first + 1]
+    return prefix[:, :, row]
 
 
 def _sums(prefix: Tensor, low: Tensor, high: Tensor) -> Tensor:
@@ -66,24 +96,71 @@ def _sums(prefix: Tensor, low: Tensor, high: Tensor) -> Tensor:
     Parameters
     ----------
     prefix : Tensor (batch, head, pos + 1, channel)
-    low, high : Tensor (batch or 1, pos), int64
+    low, high : Tensor (batch or 1, key), int64
     """
-    high = torch.maximum(high + 1, low)
-    if len(low) == 1:
-        return prefix[:, :, high[0]] - prefix[:, :, low[0]]
-    pick = lambda at: prefix.gather(2, at[:, None, :, None].expand(-1, prefix.shape[1], -1, prefix.shape[3]))  # noqa: E731
-    return pick(high) - pick(low)
+    return _pick(prefix, torch.maximum(high + 1, low)) - _pick(prefix, low)
 
 
 def _prefix(x: Tensor) -> Tensor:
     """Sums of what stands before each position: (…, pos + 1, channel), float64."""
-    zero = torch.zeros_like(x[..., :1, :], dtype=torch.float64)
-    return torch.cat([zero, x.cumsum(-2, dtype=torch.float64)], dim=-2)
+    *outer, length, width = x.shape
+    sums = torch.zeros(*outer, length + 1, width, dtype=torch.float64, device=x.device)
+    torch.cumsum(x, -2, dtype=torch.float64, out=sums[..., 1:, :])
+    return sums
 
 
-def contrast(
-    query: Tensor, key: Tensor, *, content: Tensor, queries: Queries, scale: float
-) -> tuple[Tensor, Tensor, Tensor]:
+def _far_sums(prefix: Tensor, queries: Queries, keys: slice) -> Tensor:
+    """Sums of the queries that judge some keys: (batch, q_head, key, head_dim)."""
+    length = queries.low.shape[1]
+    position = torch.arange(keys.start, keys.stop, device=prefix.device)[None]
+    low, high = queries.low[:, keys].clamp(max=length), queries.high[:, keys]
+    near_high = position + queries.reach
+    if queries.behind:  # all of them come after the neighbourhood: one run
+        return _sums(prefix, torch.maximum(low, near_high + 1).clamp(max=length), high)
+    near_low = torch.maximum(low, position - queries.reach).clamp(0, length)
+    return _sums(prefix, low, high) - _sums(prefix, near_low, torch.minimum(high, near_high))
+
+
+@dataclass(frozen=True, eq=False)
+class Neighbours:
+    """Content tokens around each key; the same for every layer of a batch.
+
+    Attributes
+    ----------
+    content : Tensor (batch, pos), bool
+        Tokens that may serve as neighbours.
+    count : Tensor (batch, pos), int64
+    offset : Tensor (batch, pos), float64
+        Mean of k' − k; NaN where there are none.
+    reach : int
+    """
+
+    content: Tensor
+    count: Tensor
+    offset: Tensor
+    reach: int
+
+    def span(self, keys: slice) -> tuple[Tensor, Tensor]:
+        """The first and last position around some keys: two (1, key) int64."""
+        position = torch.arange(keys.start, keys.stop, device=self.content.device)[None]
+        return (position - self.reach).clamp(min=0), (position + self.reach).clamp(max=self.content.shape[1] - 1)
+
+
+def neighbours_of(content: Tensor, reach: int) -> Neighbours:
+    """The content tokens at most `reach` away from each key, itself apart."""
+    position = torch.arange(content.shape[1], device=content.device)[None]
+    low, high = (position - reach).clamp(min=0), (position + reach).clamp(max=content.shape[1] - 1)
+    own = content.double()
+
+    def about(x: Tensor) -> Tensor:
+        return _sums(_prefix(x[:, None, :, None]), low, high)[:, 0, :, 0] - x  # (batch, pos)
+
+    count = about(own)
+    offset = about(position.double() * own) / torch.where(count > 0, count, torch.nan) - position
+    return Neighbours(content, count.round().long(), offset, reach)
+
+
+def contrast(query: Tensor, key: Tensor, *, neighbours: Neighbours, queries: Queries, scale: float) -> Tensor:
     """Λ_k: the mean logit of key k less that of its content neighbours, over the same queries.
 
     Λ_k = mean_t [x_tk − mean_{k'} x_tk'] is linear in q_t, so the mean over t may be taken of the queries first; sums
@@ -93,41 +170,29 @@ def contrast(
     ----------
     query : Tensor (batch, q_head, pos, head_dim)
     key : Tensor (batch, kv_head, pos, head_dim)
-    content : Tensor (batch, pos), bool
-        Tokens that may serve as neighbours.
+    neighbours : Neighbours
     queries : Queries
     scale : float
 
     Returns
     -------
-    value : Tensor (batch, q_head, pos), float64
+    Tensor (batch, q_head, pos), float64
         NaN where there are no neighbours or no queries.
-    offset : Tensor (batch, pos), float64
-        Mean of k' − k.
-    n_neighbours : Tensor (batch, pos), int64
     """
-    reach = queries.reach
     batch, q_heads, length, _ = query.shape
-    position = torch.arange(length, device=query.device)[None]
-    low, high = (position - reach).clamp(min=0), (position + reach).clamp(max=length - 1)
-    member = content[:, None, :, None].double()
-    own = content.double()
-    about = _sums(_prefix(own[:, None, :, None]), low, high)[:, 0, :, 0] - own  # (batch, pos)
-    n_neighbours = about.round().long()
-    some = torch.where(about > 0, about, torch.nan)
-    place = position.double() * own
-    offset = (_sums(_prefix(place[:, None, :, None]), low, high)[:, 0, :, 0] - place) / some - position
+    value = torch.full((batch, q_heads, length), torch.nan, dtype=torch.float64, device=query.device)
+    keys = queries.judged
+    if keys.start >= keys.stop:
+        return value
+    some = neighbours.count[:, None, keys, None].double()  # (batch, 1, key, 1)
+    some = torch.where(some > 0, some, torch.nan)
+    kept = key.double() * neighbours.content[:, None, :, None]
+    others = (_sums(_prefix(kept), *neighbours.span(keys)) - kept[:, :, keys]) / some
+    against = key[:, :, keys].double() - others  # (batch, kv_head, key, head_dim)
 
-    key = key.double()
-    kept = key * member
-    others = (_sums(_prefix(kept), low, high) - kept) / some[:, None, :, None]
-    against = key - others  # (batch, kv_head, pos, head_dim)
-
-    prefix = _prefix(query)
-    near_low, near_high = torch.maximum(queries.low, position - reach), torch.minimum(queries.high, position + reach)
-    total = _sums(prefix, queries.low.clamp(max=length), queries.high)
-    total -= _sums(prefix, near_low.clamp(0, length), near_high)
-    n = queries.count[:, None].double()
-    groups = total.view(batch, key.shape[1], -1, length, total.shape[-1])
-    value = torch.einsum("bkgtd,bktd->bkgt", groups, against).reshape(batch, q_heads, length)
-    return value * scale / torch.where(n > 0, n, torch.nan), offset, n_neighbours
+    total = _far_sums(_prefix(query), queries, keys)
+    groups = total.view(batch, key.shape[1], -1, *total.shape[2:])
+    product = (groups * against[:, :, None]).sum(-1).flatten(1, 2)  # (batch, q_head, key)
+    n = queries.count[:, None, keys].double()
+    value[..., keys] = product * scale / torch.where(n > 0, n, torch.nan)
+    return value

@@ -87,7 +87,7 @@ class CountsBlocks(Logits):
 
     def add(self, scratch, block):
         super().add(scratch, block)
-        scratch["row_sd"] += 0.001
+        scratch["sd"] += 0.001
 
 
 @dataclass(frozen=True)

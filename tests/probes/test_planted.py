@@ -13,7 +13,7 @@ from geomprobe.probes.class_attention import ClassAttention
 from geomprobe.probes.gains import pair_asymmetry
 from geomprobe.probes.norms import Norms
 from geomprobe.probes.sinks import Sinks
-from geomprobe.stats.suffix import contrast, queries_of
+from geomprobe.stats.suffix import contrast, neighbours_of, queries_of
 
 LAYER = LayerSpec(0, "planted", 1, 1, 4, None, 1.0, None, learned_sinks=False)
 SPEC = Spec(ModelSpec((LAYER,)), testing.SPEC.corpus)
@@ -45,16 +45,18 @@ def test_suffix_sums_equal_brute_force(window):
     seen = causal(length, length)
     if window:
         seen = Visibility((seen.high - window + 1).clamp(min=0), seen.high, length)
-    value, offset, n = contrast(query, key, content=content, queries=queries_of(seen, reach), scale=0.25)
+    near = neighbours_of(content, reach)
+    value = contrast(query, key, neighbours=near, queries=queries_of(seen, reach), scale=0.25)
+    offset, n = near.offset, near.count
     position = torch.arange(length)
     sees = (position <= position[:, None]) & (position[:, None] - position < (window or length))
     x = 0.25 * query @ key.repeat_interleave(2, 1).transpose(-1, -2)
     for k in range(length):
-        near = [j for j in range(max(k - reach, 0), min(k + reach + 1, length)) if j != k]
+        around = [j for j in range(max(k - reach, 0), min(k + reach + 1, length)) if j != k]
         inside = all(0 <= j < length for j in (k - reach, k + reach))
-        t = [t for t in range(k + reach + 1, length) if inside and all(sees[t, j] for j in (*near, k))]
+        t = [t for t in range(k + reach + 1, length) if inside and all(sees[t, j] for j in (*around, k))]
         for b in range(2):
-            mine = [j for j in near if content[b, j]]
+            mine = [j for j in around if content[b, j]]
             assert int(n[b, k]) == len(mine)
             if not mine or not t:
                 assert torch.isnan(value[b, :, k]).all()

@@ -1,0 +1,72 @@
+# make run and make test do all the set-up on a machine with Python (3.11 or newer), git and make.
+#   PYTHON=python3.12   another Python
+#   MODEL=gemma-2b      another model for make run
+#   ARGS="--windows 8"  more options of `geomprobe analyze` for make run
+#   TESTS=tests/probes  some tests only, or options of pytest
+
+PYTHON ?= python3
+MODEL ?= smollm2-135m
+ARGS ?=
+TESTS ?=
+
+VENV := .venv
+BIN := $(VENV)/bin
+PIP := $(BIN)/python -m pip --disable-pip-version-check
+# A stamp is as old as the installation: newer requirements install anew.
+RUNS := $(VENV)/.installed
+CHECKS := $(VENV)/.installed-dev
+WANTED := pyproject.toml constraints.txt
+
+.PHONY: help run test check format clean
+.NOTPARALLEL:
+
+help:
+	@echo "make run     install, analyze $(MODEL) on the default text, say where the page is"
+	@echo "make test    install, run the tests"
+	@echo "make check   format, lint, types, import floors, spelling"
+	@echo "make format  put code into its format"
+	@echo "make clean   remove the environment, caches and build outputs (runs/ stays)"
+
+run: $(RUNS)
+	@said=$$($(BIN)/geomprobe analyze --model $(MODEL) $(ARGS)) && \
+	folder=$$(printf '%s\n' "$$said" | tail -n 1) && \
+	folder=$$(cd "$$folder" && pwd) && \
+	echo "The page: $$folder/report.html"
+
+test: $(CHECKS)
+	$(BIN)/python -m pytest $(TESTS)
+
+check: $(CHECKS)
+	$(BIN)/ruff format --check .
+	$(BIN)/ruff check .
+	$(BIN)/mypy
+	$(BIN)/lint-imports --no-logo
+	$(BIN)/codespell
+
+format: $(CHECKS)
+	$(BIN)/ruff check --fix .
+	$(BIN)/ruff format .
+
+clean:
+	rm -rf $(VENV) build dist geomprobe.egg-info
+	rm -rf .pytest_cache .mypy_cache .ruff_cache .import_linter_cache
+	find . -name __pycache__ -type d -prune -exec rm -rf {} +
+
+# A Python that is too old, or none, is told in one line; a half-made environment is made whole.
+define environment
+@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11))' 2>/dev/null || { \
+has=$$($(PYTHON) -c 'import platform; print(platform.python_version())' 2>/dev/null || echo missing); \
+echo "geomprobe needs Python 3.11 or newer; $(PYTHON) is $$has. Name another: make PYTHON=python3.12 $(MAKECMDGOALS)" >&2; \
+exit 1; }
+@$(PIP) --version >/dev/null 2>&1 || $(PYTHON) -m venv $(VENV)
+endef
+
+$(RUNS): $(WANTED)
+	$(environment)
+	$(PIP) install -c constraints.txt -e .
+	@touch $@
+
+$(CHECKS): $(WANTED)
+	$(environment)
+	$(PIP) install -c constraints.txt -e ".[dev]"
+	@touch $(RUNS) $@

