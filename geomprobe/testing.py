@@ -1,6 +1,7 @@
 """Checks that every probe must pass, geomprobe's own and other people's alike; and small models to try things on."""
 
 from collections.abc import Callable, Iterator
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -236,10 +237,10 @@ def check_padding_is_ignored(probe: Probe) -> None:
     hole = ~batch.tokens.valid[:, None, :, None]
     clean = tables_of(probe, feed(probe, [batch]))
     for junk in (1e4, float("nan")):
-        filled = [
+        q, k, v = (
             {stage: x.masked_fill(hole, junk) for stage, x in vector.items()} for vector in (batch.q, batch.k, batch.v)
-        ]
-        dirty = QKBatch(batch.index, *filled, batch.tokens, batch.visibility, batch.scale)
+        )
+        dirty = replace(batch, q=q, k=k, v=v)
         assert_same(tables_of(probe, feed(probe, [dirty])), clean)
 
 

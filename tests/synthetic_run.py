@@ -165,7 +165,8 @@ def logits(shape: Shape, rng: np.random.Generator) -> pd.DataFrame:
         for head in range(shape.q_heads):
             entropy = rng.uniform(0.6, 2.6)
             body = {
-                "n_rows": N_WINDOWS * (WINDOW - 16),
+                "n_rows": N_WINDOWS * WINDOW,
+                "n_late": N_WINDOWS * (WINDOW - 16),
                 "max": rng.uniform(4, 40) * (1 + layer / 3),
                 "row_sd": rng.uniform(0.8, 3.5),
                 "row_range": rng.uniform(5, 20),

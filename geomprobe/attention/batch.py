@@ -1,7 +1,7 @@
 """What capture hands to a probe: one layer's vectors, and its attention in blocks of query rows."""
 
 import math
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Hashable, Iterator
 from dataclasses import dataclass, field, replace
 from functools import cached_property
 from typing import Any
@@ -14,7 +14,7 @@ from geomprobe.attention.seam import Seen
 from geomprobe.attention.visibility import Visibility
 
 # Elements of one block of logits: small enough to stay in a core's cache, large enough to keep a GPU busy.
-BLOCK_ELEMENTS = {"cpu": 1 << 19, "cuda": 1 << 25, "mps": 1 << 24}
+BLOCK_ELEMENTS = {"cpu": 1 << 20, "cuda": 1 << 25, "mps": 1 << 24}
 # A hidden logit. Finite, because -inf times a probability of 0 is NaN; far enough down that its exponential is 0.
 HIDDEN = -1e30
 LOG2_E = 1 / math.log(2)
@@ -41,9 +41,22 @@ class Tokens:
     valid: Tensor
     cache: dict = field(default_factory=dict, repr=False)  # what probes derive from it, the same for every layer
 
+    def once(self, key: Hashable, make: Callable[[], Any]) -> Any:
+        """What `make` returns, made at the first layer that asks and kept for the others of the batch."""
+        if key not in self.cache:
+            self.cache[key] = make()
+        return self.cache[key]
+
     def map(self, change: Callable[[Tensor], Tensor]) -> "Tokens":
         """The same with every tensor changed."""
-        return Tokens(*(change(getattr(self, name)) for name in self.__dataclass_fields__ if name != "cache"))
+        return Tokens(
+            token_class=change(self.token_class),
+            type_index=change(self.type_index),
+            cell_index=change(self.cell_index),
+            token_index=change(self.token_index),
+            document=change(self.document),
+            valid=change(self.valid),
+        )
 
     def to(self, device: torch.device) -> "Tokens":
         """The same on a device."""

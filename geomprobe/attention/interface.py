@@ -5,6 +5,7 @@ listener listens, what comes back is that same function behind a thin wrapper, s
 masks and its configuration, and its output stays bit-identical.
 """
 
+import inspect
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from functools import wraps
@@ -94,8 +95,8 @@ def callers(model: Module) -> dict[str, Module]:
         for base in cls.__mro__:
             if base is PreTrainedModel:  # it knows the interface, to switch kernels; it does not attend
                 break
-            for function in vars(base).values():
-                code = getattr(getattr(function, "__wrapped__", function), "__code__", None)
+            for method in vars(base).values():
+                code = getattr(inspect.unwrap(method), "__code__", None) if callable(method) else None
                 if code is not None and "ALL_ATTENTION_FUNCTIONS" in code.co_names:
                     return True
         return False

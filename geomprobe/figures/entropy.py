@@ -26,7 +26,7 @@ def draw_entropy(run: Run, ax: Axes) -> Axes:
         median_line(panel, by_layer(run, tables.over_heads(data, column))["median"], colour, label=f"{column} median")
         reference = uniform_reference(run, first=column == "entropy")
         panel.plot(reference.index, reference, "_", color=BLACK, markersize=7, markeredgewidth=1.4, label="uniform")
-        panel.set_title(f"{title} (n = {int(data['n_rows'].max()):,} rows a head)")
+        panel.set_title(f"{title} (n = {int(data['n_late'].max()):,} rows a head)")
     made[0].set_ylabel("entropy (nats)")
     made[0].set_ylim(bottom=0)
     crown(ax, run, "entropy of attention by layer", _legend(run), above=20, columns=5)

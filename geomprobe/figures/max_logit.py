@@ -53,7 +53,7 @@ def _caption(run: Run) -> str:
         "to a row changes it and not the attention, and it grows with the amount of text.",
         "Middle: .999 quantile of logit minus its row's mean over the keys that the query sees. "
         "Right: standard deviation within a row, mean over the rows t ≥ 16.",
-        f"A dot a query head, line: median of a layer's heads; n = {int(data['n_rows'].max()):,} rows t ≥ 16 a head.",
+        f"A dot a query head, line: median of a layer's heads; n = {int(data['n_late'].max()):,} rows t ≥ 16 a head.",
         shading(run),
         scope(run),
     )

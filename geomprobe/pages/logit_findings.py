@@ -16,7 +16,7 @@ def tell_entropy(run: Run) -> Finding | None:
         return None
     top = data.nlargest(1, "max").to_dict("records")[0]
     values = {"entropy": float(entropy.median()), "entropy_norm": float(share.median()), "n_heads": len(entropy)}
-    values |= {"max": float(top["max"]), "n": int(data["n_rows"].max())}
+    values |= {"max": float(top["max"]), "n": int(data["n_late"].max())}
     text = (
         f"Attention has an entropy of {number(values['entropy'])} nats at the median head, {percent(share.median())} "
         f"of what even attention would have ({count(len(entropy), 'head')}, n = "

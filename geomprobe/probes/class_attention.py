@@ -87,12 +87,20 @@ class ClassAttention(AttentionProbe):
         return queries_of(visibility, self.reach)
 
     def _neighbours(self, tokens: Tokens) -> Neighbours:
-        key = ("neighbours", self.reach)
-        if key not in tokens.cache:
+        def find() -> Neighbours:
             late = torch.arange(tokens.token_class.shape[1], device=tokens.token_class.device) >= FROM_ROW
-            content = (tokens.token_class == CLASS_INDEX["content"]) & late
-            tokens.cache[key] = neighbours_of(content, self.reach)
-        return tokens.cache[key]
+            return neighbours_of((tokens.token_class == CLASS_INDEX["content"]) & late, self.reach)
+
+        return tokens.once(("neighbours", self.reach), find)
+
+    def _judged(self, batch: QKBatch, near: Neighbours, queries: Queries) -> Tensor:
+        """Places of the tokens that have a Λ, in the flattened batch: (token,) int64."""
+
+        def find() -> Tensor:
+            late = torch.arange(batch.length, device=near.count.device) >= FROM_ROW
+            return ((near.count > 0) & (queries.count >= self.min_queries) & late).flatten().nonzero().flatten()
+
+        return batch.tokens.once(("judged", self.reach, self.min_queries, id(queries)), find)
 
     def close(self, state: State, batch: QKBatch, scratch: Scratch) -> None:
         """Add a layer of a batch."""
@@ -114,16 +122,17 @@ class ClassAttention(AttentionProbe):
         index, heads, tokens = batch.index, batch.q_heads, batch.tokens
         queries, near = self._queries(batch.visibility), self._neighbours(tokens)
         value = contrast(batch.q["scored"], batch.k["scored"], neighbours=near, queries=queries, scale=batch.scale)
-        late = torch.arange(batch.length, device=value.device) >= FROM_ROW
-        has = (near.count > 0) & (queries.count >= self.min_queries) & late  # (batch, pos)
-        value = value.transpose(0, 1)[:, has]  # (q_head, token)
-        one = torch.ones_like(tokens.type_index[has])
-        for what, at in (("type", tokens.type_index[has]), ("cell", tokens.cell_index[has])):
+        has = self._judged(batch, near, queries)
+        value = value.transpose(0, 1).flatten(1).index_select(1, has)  # (q_head, token)
+        one, offset = torch.ones_like(has), near.offset.flatten()[has]
+        kinds, cells, classes = (x.flatten()[has] for x in (tokens.type_index, tokens.cell_index, tokens.token_class))
+        for what, at in (("type", kinds), ("cell", cells)):
             add_at(state[f"{what}_n"][index], at, one)
-            add_at(state[f"{what}_offset"][index], at, near.offset[has])
-        add_at(state["type_lambda"][index, :heads], tokens.type_index[has], value)
-        add_at(state["cell_lambda"][index], tokens.cell_index[has], value.mean(0))
-        add_at(state["pair_mass"][index, :heads], tokens.token_class[has], pair_mass.transpose(0, 1)[:, has])
+            add_at(state[f"{what}_offset"][index], at, offset)
+        add_at(state["type_lambda"][index, :heads], kinds, value)
+        add_at(state["cell_lambda"][index], cells, value.mean(0))
+        mass = pair_mass.transpose(0, 1).flatten(1).index_select(1, has)
+        add_at(state["pair_mass"][index, :heads], classes, mass)
 
     def summarise(self, state: State, spec: Spec) -> dict[str, pd.DataFrame]:
         """class_attention and parts of document_stats and type_stats."""

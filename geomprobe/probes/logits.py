@@ -245,7 +245,7 @@ def _layer_rows(state: State, index: int, layer: LayerSpec) -> pd.DataFrame:
         after = which == last
         histogram = state["histogram"][index, which, :heads].numpy()
         found = quantile_bins(histogram, 0.999)
-        frame = pd.DataFrame({"layer": layer.layer, "q_head": np.arange(heads), "n_rows": n_all})
+        frame = pd.DataFrame({"layer": layer.layer, "q_head": np.arange(heads), "n_rows": n_all, "n_late": n_rows})
         frame.insert(2, "capped", "after" if after else "before")
         frame["max"] = _known(state["max"][index, which, :heads], n_all)
         for name in SHAPE:

@@ -57,7 +57,9 @@ class Norms(VectorProbe):
     def update(self, state: State, batch: QKBatch) -> None:
         """Add one layer of one batch, in place."""
         token_class = batch.tokens.token_class.flatten()  # (token,)
-        member = torch.nn.functional.one_hot(token_class, _N_CLASSES).double()  # (token, class)
+        member = batch.tokens.once(  # (token, class)
+            "member", lambda: torch.nn.functional.one_hot(token_class, _N_CLASSES).double()
+        )
         lengths, series = [], []
         for offset, (vector, stage) in zip(state["offsets"].tolist(), SERIES, strict=False):
             tensor = getattr(batch, vector).get(stage)
@@ -73,14 +75,16 @@ class Norms(VectorProbe):
         key = batch.k["scored"]
         log = torch.linalg.vector_norm(key, dim=-1, dtype=_wide(key)).double().log()  # (batch, kv_head, pos)
         cell = batch.tokens.cell_index
-        alive = log.isfinite().all(1) & (cell >= 0)  # (batch, pos): position 0 apart, and lengths of 0
-        cells = cell[alive]
+        alive = (
+            (log.isfinite().all(1) & (cell >= 0)).flatten().nonzero().flatten()
+        )  # position 0 apart, and lengths of 0
+        x = log.transpose(0, 1).flatten(1).index_select(1, alive)  # (kv_head, token)
+        cells = cell.flatten()[alive]
         add_at(state["cell_n"][batch.index], cells, torch.ones_like(cells))
-        add_at(state["cell_log"][batch.index], cells, log.mean(1)[alive])
-        document = batch.tokens.document[:, None].expand_as(cell)[alive]
+        add_at(state["cell_log"][batch.index], cells, x.mean(0))
+        document = batch.tokens.document[:, None].expand_as(cell).flatten()[alive]
         n_documents = state["document_n"].shape[-1]
         member = torch.nn.functional.one_hot(document, n_documents).double()  # (token, document)
-        x = log.transpose(1, 2)[alive].T  # (kv_head, token)
         _merge_into(state, "document", (batch.index, slice(0, batch.kv_heads)), moments.of_groups(x, member))
 
     def merge(self, a: State, b: State) -> State:

@@ -113,8 +113,9 @@ class Sinks(AttentionProbe):
         n_seeing = last - torch.maximum(first, position) + 1  # (batch or 1, pos): queries t >= k that see k
         alpha = mass / n_seeing.clamp(min=1)[:, None]  # (batch, q_head, pos)
         counted = ((n_seeing - 1 >= LATER_QUERIES) & (position >= 1)).expand(batch.n_sequences, -1)
-        token = batch.tokens.token_index[counted]
-        alpha = alpha.transpose(0, 1)[:, counted]  # (q_head, token)
+        counted = counted.flatten().nonzero().flatten()
+        token = batch.tokens.token_index.flatten()[counted]
+        alpha = alpha.transpose(0, 1).flatten(1).index_select(1, counted)  # (q_head, token)
         add_at(state["n_seen"][index], token, torch.ones_like(token))
         add_at(state["n_sink"][index, :heads], token, alpha > self.token_epsilon)
         add_at(state["alpha"][index, :heads], token, alpha)

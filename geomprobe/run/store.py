@@ -40,8 +40,8 @@ class RunFolder:
         return self.path / STATE
 
     def abandon(self) -> None:
-        """Remove the folder unless a stopped run can go on from it."""
-        if not (self.state / "progress.json").exists():
+        """Remove the folder, unless a stopped run can go on from it or the run in it is whole."""
+        if not (self.state / "progress.json").exists() and not (self.path / NAME).exists():
             shutil.rmtree(self.path, ignore_errors=True)
 
     def write_tables(self, tables: Mapping[str, pd.DataFrame], *, csv: bool = False) -> dict[str, str]:

@@ -123,7 +123,7 @@ def test_leaked_padding_is_caught(monkeypatch):
 
 
 def test_an_unknown_probe_is_named():
-    with pytest.raises(InvalidParameter, match="Unknown probe 'sink'. Did you mean 'sinks'"):
+    with pytest.raises(InvalidParameter, match=r"Unknown probe 'sink'\. Did you mean 'sinks'"):
         PROBES["sink"]
 
 

@@ -43,6 +43,7 @@ def test_logits(case, tolerance):
         for head in range(4):
             got = rows_of(tables["logits"], layer=layer, q_head=head, capped="after")
             assert got["n_rows"] == sum(s.length for s in sequences)
+            assert got["n_late"] == sum(s.length - 16 for s in sequences)
             expected = oracle.logits(sequences, head)
             assert abs(got["p999"] - expected.pop("p999")) <= 0.5 / 32 + 1e-5
             for name, value in expected.items():
@@ -209,7 +210,7 @@ def test_type_stats(case, tolerance):
 
 
 def test_loss(case, tolerance):
-    tables, layers, _, model = watched(*case)
+    tables, _, _, model = watched(*case)
     from watched import make_tokens
 
     tokens, kind = make_tokens()
