@@ -83,7 +83,7 @@ def _loss(run: Run) -> float:
 def _rate(run: Run) -> str:
     table = run.tables["sink_rates"]
     row = table[(table["layer"] == -1) & (table["epsilon"] == 0.3)].iloc[0]
-    return f"{row['rate']:.1%} of {row['n']:,} (window, head) pairs"
+    return f"{row['rate']:.1%} of {int(row['n']):,} (window, head) pairs"
 
 
 if __name__ == "__main__":

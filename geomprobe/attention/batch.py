@@ -247,12 +247,15 @@ class Block:
 
     @cached_property
     def rest_max(self) -> Tensor:
-        """Largest logit of a row without position 0: (batch, q_head, row); 0 where nothing else is seen."""
+        """Largest logit of a row without position 0: (batch, q_head, row).
+
+        Where nothing else is seen it is that of position 0: a number near the normaliser, whose exponential is finite.
+        """
         rest = self.logits[..., 1:] if self.first_key == 0 else self.logits
         if rest.shape[-1] == 0:
-            return torch.zeros_like(self.first_logit)
+            return self.first_logit
         top = rest.amax(-1)
-        return torch.where(top > HIDDEN / 2, top, 0)
+        return torch.where(top > HIDDEN / 2, top, self.first_logit)
 
     @cached_property
     def rest_shifted(self) -> Tensor:

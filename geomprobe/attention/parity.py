@@ -1,5 +1,6 @@
 """Proof, on the user's own model, that what is captured is what the model computes."""
 
+import math
 from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import Any
@@ -11,14 +12,32 @@ from torch import Tensor
 from torch.nn import Module
 
 from geomprobe.attention.batch import Tokens, Visibilities, blocks, make_batch
-from geomprobe.attention.seam import Seen, watching
+from geomprobe.attention.call import AttentionCall
+from geomprobe.attention.seam import Seen, logits, watching
 from geomprobe.attention.spec import ModelSpec
-from geomprobe.errors import ParityError
+from geomprobe.errors import ParityError, UnsupportedModel
 from geomprobe.labels import WHOLE_MODEL
 
-# How far rebuilt probabilities may be off: rounding of the dtype that the model computes in. A scale off by a
-# thousandth shows as 7e-4 and one channel in the wrong place as .8, so these bounds mean something.
+# How far rebuilt probabilities may be off at logits of usual size. A scale off by a thousandth shows as 7e-4 and one
+# channel in the wrong place as .8, so these bounds mean something.
 TOLERANCE = {torch.float64: 1e-9, torch.float32: 1e-5, torch.float16: 2e-3, torch.bfloat16: 1e-2}
+
+
+def tolerance_of(call: AttentionCall) -> float:
+    """How far off rounding alone may put the probabilities of a layer.
+
+    An error δ of each logit moves a probability by at most δ/2. In half precision the product is summed in float32 and
+    rounded, and again when it is scaled: δ ≤ ε·max|s|. In float32 and float64 the sum itself is rounded, on both sides: δ ≤ ε·scale·‖q‖·‖k‖.
+    """
+    dtype = call.query.dtype
+    epsilon = torch.finfo(dtype).eps
+    if dtype in (torch.float16, torch.bfloat16):
+        s = logits(call.query.float(), call, call.key.float())
+        rounding = epsilon / 2 * float(s[torch.isfinite(s)].abs().max())
+    else:
+        longest = (float(x.double().norm(dim=-1).max()) for x in (call.query, call.key))
+        rounding = epsilon / 2 * call.scale * math.prod(longest)
+    return max(TOLERANCE.get(dtype, 1e-5), rounding)
 
 
 PROBE_TOKENS = 64
@@ -106,6 +125,7 @@ def check_parity(model: Module, spec: ModelSpec, ids: Tensor) -> pd.DataFrame:
     """
     weights: dict[int, float] = {}
     outputs: dict[int, float] = {}
+    allowed: dict[int, float] = {}
 
     def compare_weights(seen: Seen, output: Any) -> None:
         own = _weights(output)
@@ -119,19 +139,24 @@ def check_parity(model: Module, spec: ModelSpec, ids: Tensor) -> pd.DataFrame:
         whole = rebuilt(seen, ids, rows=32)
         mixed = (whole @ values.to(whole.dtype)).transpose(1, 2)  # (batch, pos, q_head, head_dim)
         own = output[0].reshape(mixed.shape)
+        allowed[seen.call.layer] = tolerance_of(seen.call)
         # Relative to the size of the values, so that one bound serves models of every scale.
         outputs[seen.call.layer] = _worst(mixed, own) / max(1.0, float(values.abs().max()))
 
     nothing = lambda _seen: None  # noqa: E731
     with torch.no_grad():
         untouched = _output(model, ids)
+        if not bool(torch.isfinite(untouched).all()):
+            raise UnsupportedModel(
+                f"In {str(untouched.dtype).removeprefix('torch.')} the model itself puts out numbers that are not "
+                "finite; load it in float32 or bfloat16 (--dtype)."
+            )
         with watching(model, nothing, after=compare_outputs, stages=True):
             watched = _output(model, ids)
         with eager(model), watching(model, nothing, after=compare_weights, stages=False):
             model(input_ids=ids, use_cache=False)
         restored = _output(model, ids)
-    dtype = next(model.parameters()).dtype
-    return _verdict(spec, (weights, outputs), max(_worst(untouched, watched), _worst(untouched, restored)), dtype)
+    return _verdict(spec, (weights, outputs, allowed), max(_worst(untouched, watched), _worst(untouched, restored)))
 
 
 def _output(model: Module, ids: Tensor) -> Tensor:
@@ -139,18 +164,15 @@ def _output(model: Module, ids: Tensor) -> Tensor:
     return made.logits if hasattr(made, "logits") else made[0]
 
 
-def _verdict(
-    spec: ModelSpec, worst: tuple[dict[int, float], dict[int, float]], output: float, dtype: torch.dtype
-) -> pd.DataFrame:
-    weights, outputs = worst
-    tolerance = TOLERANCE.get(dtype, 1e-5)
+def _verdict(spec: ModelSpec, worst: tuple[dict[int, float], ...], output: float) -> pd.DataFrame:
+    weights, outputs, allowed = worst
     layers = [layer.layer for layer in spec.layers]
     table = pd.DataFrame(
         {
             "layer": [WHOLE_MODEL, *layers],
             "max_abs_attention": [np.nan, *(weights.get(layer, np.nan) for layer in layers)],
             "max_abs_output": [output, *(outputs.get(layer, np.nan) for layer in layers)],
-            "tolerance": [0.0, *(tolerance for _ in layers)],
+            "tolerance": [0.0, *(allowed.get(layer, np.nan) for layer in layers)],
         }
     )
     # Weights of a family whose eager function returns none cannot be compared; its outputs still are.

@@ -47,9 +47,16 @@ def test_nothing_stays_behind(case, stages):
 def test_nothing_stays_behind_after_an_exception_in_the_context():
     model = tiny_model("gemma3")
     before = traces(model)
-    with pytest.raises(ZeroDivisionError, match="ours"), torch.no_grad(), capture(model, stages=STAGES) as seen:
-        model(**padded())
-        raise ZeroDivisionError("ours")
+    seen = None
+
+    def use():
+        nonlocal seen
+        with torch.no_grad(), capture(model, stages=STAGES) as seen:
+            model(**padded())
+            raise ZeroDivisionError("ours")
+
+    with pytest.raises(ZeroDivisionError, match="ours"):
+        use()
     assert traces(model) == before
     assert len(seen) == 2
 

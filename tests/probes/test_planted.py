@@ -5,12 +5,14 @@ import pytest
 import torch
 
 from geomprobe import testing
+from geomprobe.attention.batch import blocks
 from geomprobe.attention.spec import LayerSpec, ModelSpec, Spec
 from geomprobe.attention.visibility import Visibility, causal
 from geomprobe.probes.assembly import summarise
 from geomprobe.probes.base import observe
 from geomprobe.probes.class_attention import ClassAttention
 from geomprobe.probes.gains import pair_asymmetry
+from geomprobe.probes.logits import Logits
 from geomprobe.probes.norms import Norms
 from geomprobe.probes.sinks import Sinks
 from geomprobe.stats.suffix import contrast, neighbours_of, queries_of
@@ -93,6 +95,27 @@ def test_a_planted_sink_is_found_by_name():
     assert len(table) == 1
     assert table.loc[0, "n_sink"] == 1
     assert table.loc[0, "token_class"] == testing.SPEC.corpus.tokens[int(batch.tokens.token_index[0, 30])][1]
+
+
+@pytest.mark.parametrize("first", [-2000.0, 2000.0])
+def test_extreme_logits_at_position_0_leave_no_hole(first):
+    batch = testing.planted_contrast(0.0, length=64)
+    query = torch.ones(1, 1, 64, 4, dtype=torch.float32)
+    key = torch.zeros(1, 1, 64, 4, dtype=torch.float32)
+    key[..., 0, :] = first / 4
+    vectors = {"scored": key}
+    extreme = testing.QKBatch(0, {"scored": query}, vectors, vectors, batch.tokens, batch.visibility, 1.0)
+    for block in blocks(extreme, rows=20):
+        torch.testing.assert_close(block.probabilities.sum(-1), torch.ones(1, 1, block.n_rows))
+        torch.testing.assert_close(block.probabilities.sum(-2), block.key_mass)
+    taken = 0.0 if first < 0 else 1.0
+    assert tables(Sinks(), [extreme])["sinks"].loc[0, "first_mass"] == taken
+    row = tables(Logits(), [extreme])["logits"].iloc[0]
+    # Without position 0 every other key is alike: entropy log t over rows t = 16 … 63.
+    without = np.mean([np.log(t) for t in range(16, 64)])
+    assert row["entropy_no_first"] == pytest.approx(without, rel=1e-6)
+    assert row["entropy"] == pytest.approx(0.0 if first > 0 else without, rel=1e-6)
+    assert row["max"] == max(first, 0)
 
 
 def test_lengths_of_known_vectors():
