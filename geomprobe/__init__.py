@@ -4,9 +4,10 @@ from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from geomprobe.api import analyze, report
+    from geomprobe.api import analyze
     from geomprobe.attention.seam import capture
     from geomprobe.errors import GeomprobeError
+    from geomprobe.pages.page import report
     from geomprobe.run.reading import Run, open_run
 
 __version__ = "0.1.0"
@@ -14,7 +15,7 @@ __version__ = "0.1.0"
 # Loaded when first used, so that importing the package stays cheap. No name here is a submodule's.
 _HOMES = {
     "analyze": "geomprobe.api",
-    "report": "geomprobe.api",
+    "report": "geomprobe.pages.page",
     "capture": "geomprobe.attention.seam",
     "GeomprobeError": "geomprobe.errors",
     "Run": "geomprobe.run.reading",

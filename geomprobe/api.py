@@ -4,7 +4,7 @@ import shlex
 import sys
 import time
 from collections.abc import Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, nullcontext
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from pathlib import Path
@@ -22,8 +22,11 @@ from geomprobe.corpus.types import index_types
 from geomprobe.corpus.windows import Corpus, WindowPlan, cut_windows
 from geomprobe.errors import InvalidParameter, UnsupportedModel, at_least
 from geomprobe.models.load import LoadedModel, load
+from geomprobe.models.quiet import quiet_hub
 from geomprobe.models.resolve import resolve
 from geomprobe.observation import Observation, Progress, choose_probes, corpus_spec, described
+from geomprobe.pages import page
+from geomprobe.pages.page import report
 from geomprobe.progress import Reporter
 from geomprobe.run.manifest import SCHEMA
 from geomprobe.run.reading import Run, open_run
@@ -120,7 +123,13 @@ def analyze(  # noqa: PLR0913 (each is a setting of the command line, by the sam
         raise InvalidParameter("text and dataset are two sources; give one of them.")
     chosen = choose_probes(probes if probes is None or isinstance(probes, str) else ",".join(probes))
     function_words(language)  # an unknown language is told before anything is downloaded
-    WindowPlan(window=window or DEFAULT_WINDOW, windows=windows, tokens=tokens, bos=bos, allow_short=allow_short)  # type: ignore[arg-type]
+    WindowPlan(
+        window=DEFAULT_WINDOW if window is None else window,
+        windows=windows,
+        tokens=tokens,
+        bos=bos,
+        allow_short=allow_short,
+    )  # type: ignore[arg-type]
     job = _Job(Reporter(quiet=quiet))
 
     with job.step("load", "loading the model"):
@@ -159,26 +168,6 @@ def analyze(  # noqa: PLR0913 (each is a setting of the command line, by the sam
     return open_run(folder.path)
 
 
-def report(run: Run | str | Path, *, quiet: bool = False) -> Path:
-    """Draw a run's figures and write its pages anew.
-
-    Parameters
-    ----------
-    run : Run or path
-    quiet : bool
-
-    Returns
-    -------
-    Path
-        The page, report.html.
-    """
-    from geomprobe.pages.page import write_page
-
-    opened = run if isinstance(run, Run) else open_run(run)
-    Reporter(quiet=quiet).say(f"drawing the page of {opened.path}")
-    return write_page(opened)
-
-
 @dataclass
 class _Job:
     """What is shown of the work, and how long each step took."""
@@ -209,7 +198,9 @@ def _subject(model: Any, tokenizer: Any, revision: str | None, loading: dict[str
     if isinstance(model, str | Path):
         if tokenizer is not None:
             raise InvalidParameter("tokenizer goes with a loaded model; a checkpoint brings its own.")
-        found = resolve(str(model), revision=revision, trust_remote_code=loading["trust_remote_code"], say=reporter.say)
+        trust = loading["trust_remote_code"]
+        with quiet_hub() if reporter.quiet else nullcontext():
+            found = resolve(str(model), revision=revision, trust_remote_code=trust, say=reporter.say)
         loaded = load(found, **loading)
         return _Subject(loaded.model, loaded.tokenizer, found.name, found.slug, _about(loaded))
     if not isinstance(model, torch.nn.Module) or not hasattr(model, "config"):
@@ -260,12 +251,13 @@ def _batch_size(model: Any, window: int) -> int:
 @contextmanager
 def _at_rest(model: Any) -> Iterator[None]:
     """The model in eval mode, as nothing random may happen; back in its own mode afterwards."""
-    training = model.training
+    training = [(module, module.training) for module in model.modules()]
     model.eval()
     try:
         yield
     finally:
-        model.train(training)
+        for module, mode in training:
+            module.training = mode
 
 
 @dataclass(frozen=True, eq=False)
@@ -302,8 +294,6 @@ class _Analysis:
 
     def run(self, folder: RunFolder, probes: dict[str, Any], *, csv: bool) -> None:
         """Everything from the self-check to the page."""
-        from geomprobe.pages.page import write_page
-
         job = self.job
         torch.manual_seed(self.settings["seed"])
         with job.step("parity", "checking that what is captured is what the model computes"):
@@ -316,7 +306,7 @@ class _Analysis:
         manifest = self._manifest(spec, parity, files)
         folder.finish(manifest)
         with job.step("page", "drawing figures and the page"):
-            write_page(open_run(folder.path))
+            page.write_page(open_run(folder.path))
 
     def _prove(self) -> tuple[ModelSpec, Any]:
         model = self.subject.model

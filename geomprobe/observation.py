@@ -21,8 +21,10 @@ from geomprobe.corpus.windows import Corpus
 from geomprobe.errors import InvalidParameter, unknown_name
 from geomprobe.probes.assembly import summarise
 from geomprobe.probes.base import PROBES, OutputProbe, Probe, State, observe
+from geomprobe.probes.crew import Crew
 
 PROGRESS = "progress.json"
+WITHOUT_FLOAT64 = ("mps",)
 SAVE_EVERY = 60.0  # seconds between two savings of the state; a stopped run loses no more than that
 
 
@@ -133,7 +135,7 @@ class Observation:
         saved = time.monotonic()
         total = self.corpus.n_windows
         now = _Batch()
-        with torch.no_grad(), watching(model, self._seer(now)):
+        with Crew() as crew, torch.no_grad(), watching(model, self._seer(now, crew)):
             while self.done < total:
                 windows = slice(self.done, min(self.done + batch_size, total))
                 self._forward(model, windows, now)
@@ -143,18 +145,20 @@ class Observation:
                     self.save(save_to)
                     saved = time.monotonic()
 
-    def _seer(self, now: "_Batch") -> Callable[[Seen], None]:
+    def _seer(self, now: "_Batch", crew: Crew) -> Callable[[Seen], None]:
         """What is done with each attention product of the batch under way."""
         places = {layer.module: index for index, layer in enumerate(self.spec.model.layers)}
         probes = list(self.states.values())
 
         def see(seen: Seen) -> None:
+            if seen.call.query.device.type in WITHOUT_FLOAT64:
+                seen = seen.on_cpu()
             device = seen.call.query.device
             if device not in now.tokens:
                 now.tokens[device] = next(iter(now.tokens.values())).to(device)
             tokens = now.tokens[device]
             visibility = now.visibilities.of(seen.call, tokens.valid)
-            observe(probes, make_batch(seen, places[seen.call.name], tokens, visibility))
+            observe(probes, make_batch(seen, places[seen.call.name], tokens, visibility), crew=crew)
 
         return see
 

@@ -11,7 +11,7 @@ from geomprobe.attention.stages import Path
 from geomprobe.errors import UnsupportedModel
 
 
-def measure_gain(norm: Module, width: int, like: Tensor) -> Tensor:
+def measure_gain(norm: Module, width: int | tuple[int, int], like: Tensor) -> Tensor:
     """What a norm multiplies each channel by, found by what it does.
 
     A vector of +1 and −1 in turn has mean 0 and mean square 1, so RMS norm and LayerNorm leave it as it is, up to
@@ -21,16 +21,18 @@ def measure_gain(norm: Module, width: int, like: Tensor) -> Tensor:
     Parameters
     ----------
     norm : Module
-    width : int
-        Channels that it takes.
+    width : int or (int, int)
+        Channels that it takes; (heads, channels) where each head has a gain of its own.
     like : Tensor
         For dtype and device.
 
     Returns
     -------
-    Tensor (width,), float64, on the CPU
+    Tensor (channel,), float64, on the CPU
+        Head after head where each has its own.
     """
-    x = torch.ones(1, 1, 1, width, dtype=like.dtype, device=like.device)
+    shape = (width,) if isinstance(width, int) else width
+    x = torch.ones(1, 1, *((1,) if len(shape) == 1 else ()), *shape, dtype=like.dtype, device=like.device)
     x[..., 1::2] = -1
     with torch.no_grad():
         gain = (norm(x) - norm(-x)).double() / 2 * x.double()
@@ -43,18 +45,24 @@ def _norm_spec(model: Module, path: Path, seen: Seen, vector: str) -> NormSpec |
         return None
     entered = seen.events[step.event].inputs[step.index]  # (…, channels that are normed together)
     scored = seen.call.query if vector == "q" else seen.call.key
-    full = entered.shape[-1] == scored.shape[1] * scored.shape[3] and scored.shape[1] > 1
-    gain = measure_gain(model.get_submodule(step.name), entered.shape[-1], entered)
+    heads, width = scored.shape[1], entered.shape[-1]
+    norm = model.get_submodule(step.name)
+    by_head = any(parameter.shape == (heads, width) for parameter in norm.parameters())
+    gain = measure_gain(norm, (heads, width) if by_head else width, entered)
+    full = width == heads * scored.shape[3] and heads > 1
     return NormSpec(step.name, "full" if full else "head", path.order, gain.numpy())
 
 
 def _window(seen: Seen, length: int) -> int | None:
-    """Keys that the last query sees, where that is less than all; the model's own word where the text is too short."""
-    told = getattr(seen.call.module, "sliding_window", None)
-    if isinstance(told, int):
-        return told
+    """Keys that a late query sees, itself included, where that is less than all.
+
+    A text shorter than the window does not show it: then what the model hands its kernel tells, or its module.
+    """
     visible = int(seen.call.visibility().count[0, -1])
-    return visible if visible < length else None
+    if visible < length:
+        return visible
+    told = seen.call.window if seen.call.window is not None else getattr(seen.call.module, "sliding_window", None)
+    return told if isinstance(told, int) and told >= length else None
 
 
 def _rotary_width(path: Path, seen: Seen) -> int:

@@ -14,7 +14,7 @@ from geomprobe.attention.seam import Seen
 from geomprobe.attention.visibility import Visibility
 
 # Elements of one block of logits: small enough to stay in a core's cache, large enough to keep a GPU busy.
-BLOCK_ELEMENTS = {"cpu": 1 << 20, "cuda": 1 << 25, "mps": 1 << 24}
+BLOCK_ELEMENTS = {"cpu": 1 << 19, "cuda": 1 << 25, "mps": 1 << 24}
 # A hidden logit. Finite, because -inf times a probability of 0 is NaN; far enough down that its exponential is 0.
 HIDDEN = -1e30
 LOG2_E = 1 / math.log(2)
@@ -340,8 +340,8 @@ def block_rows(batch: QKBatch) -> int:
     return min(1 << (rows.bit_length() - 1), max(16, batch.length))
 
 
-def blocks(batch: QKBatch, *, rows: int | None = None) -> Iterator[Block]:
-    """The attention of a batch, block of query rows by block; never a pos × pos tensor for a long text.
+class BlockMaker:
+    """Makes the blocks of a batch one by one, in any order; never a pos × pos tensor for a long text.
 
     Parameters
     ----------
@@ -350,19 +350,34 @@ def blocks(batch: QKBatch, *, rows: int | None = None) -> Iterator[Block]:
     rows : int, optional
         Query rows a block; by default what keeps a block in cache.
     """
-    query, key = batch.q["scored"], batch.k["scored"]
-    wide = torch.promote_types(query.dtype, torch.float32)
-    query, key = query.to(wide) * batch.scale, key.to(wide)
-    n, heads, length, width = query.shape
-    groups = query.view(n, batch.kv_heads, heads // batch.kv_heads, length, width)
-    step = rows or block_rows(batch)
-    for start in range(0, length, step):
-        stop = min(start + step, length)
+
+    def __init__(self, batch: QKBatch, *, rows: int | None = None) -> None:
+        query, key = batch.q["scored"], batch.k["scored"]
+        wide = torch.promote_types(query.dtype, torch.float32)
+        n, heads, length, width = query.shape
+        scaled = query.to(wide) * batch.scale
+        self._queries = scaled.reshape(n, batch.kv_heads, heads // batch.kv_heads, length, width)
+        self._keys = key.to(wide).transpose(-1, -2)  # (batch, kv_head, head_dim, pos)
+        self._batch = batch
+        self._step = rows or block_rows(batch)
+        self.starts = range(0, length, self._step)
+
+    def make(self, start: int) -> Block:
+        """The block whose first row is `start`."""
+        batch = self._batch
+        stop = min(start + self._step, batch.length)
         visible, full_from, full_to = batch.visibility.block(start, stop)
         first, last = batch.visibility.rows(start, stop)
-        part = groups[:, :, :, start:stop].reshape(n, batch.kv_heads, -1, width)
-        products = (part @ key[:, :, first:last].transpose(-1, -2)).view(n, heads, stop - start, last - first)
-        yield _block(batch, start, first, (visible, slice(full_from, full_to)), products)
+        n, kv_heads, _, _, width = self._queries.shape
+        part = self._queries[:, :, :, start:stop].reshape(n, kv_heads, -1, width)
+        products = (part @ self._keys[..., first:last]).view(n, batch.q_heads, stop - start, last - first)
+        return _block(batch, start, first, (visible, slice(full_from, full_to)), products)
+
+
+def blocks(batch: QKBatch, *, rows: int | None = None) -> Iterator[Block]:
+    """The attention of a batch without padding, block of query rows by block."""
+    maker = BlockMaker(batch, rows=rows)
+    return (maker.make(start) for start in maker.starts)
 
 
 def _block(batch: QKBatch, start: int, first: int, seen: tuple[Tensor, slice], products: Tensor) -> Block:

@@ -37,6 +37,8 @@ class AttentionCall:
     is_causal : bool
         Whether a missing mask means causal.
     kernel : str
+    window : int or None
+        The sliding window that the kernel was told, which a mask may not show on a short text.
     """
 
     module: Module
@@ -52,6 +54,7 @@ class AttentionCall:
     bias: Tensor | None
     is_causal: bool
     kernel: str
+    window: int | None = None
 
     @property
     def mask_is_boolean_keep(self) -> bool:
@@ -158,4 +161,5 @@ def read_call(
         # eager takes a missing mask at its word: nothing is hidden.
         is_causal=bool(is_causal) and kernel != "eager",
         kernel=kernel,
+        window=kwargs.get("sliding_window"),
     )

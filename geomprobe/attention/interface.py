@@ -8,14 +8,14 @@ masks and its configuration, and its output stays bit-identical.
 import inspect
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from functools import wraps
+from functools import partial, wraps
 from typing import Any
 
 from torch.nn import Module
 from transformers import AttentionInterface, PreTrainedModel
 
 Kernel = Callable[..., Any]
-# listener(module, kernel_name, args, kwargs, run): `run()` runs the kernel, once, and returns what it returned.
+# listener(module, kernel_name, args, kwargs, run): returns what `run()` returns, which runs the kernel, once.
 Listener = Callable[[Module, str, tuple, dict, Callable[[], Any]], Any]
 
 _listeners: list[Listener] = []
@@ -26,14 +26,9 @@ _MISSING = object()
 def _wrap(kernel: Kernel, name: str) -> Kernel:
     @wraps(kernel)
     def watched(module: Module, *args: Any, **kwargs: Any) -> Any:
-        def run() -> Any:
-            return kernel(module, *args, **kwargs)
-
-        for listener in _listeners:
-            # A listener answers with the kernel's output, or NotImplemented where the module is not its own.
-            output = listener(module, name, args, kwargs, run)
-            if output is not NotImplemented:
-                return output
+        run = partial(kernel, module, *args, **kwargs)
+        for listener in reversed(_listeners):  # the latest is asked first, and runs those before it
+            run = partial(listener, module, name, args, kwargs, run)
         return run()
 
     return watched

@@ -7,7 +7,7 @@ there needs no second implementation of any model, and the model's own kernel st
 import re
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import ExitStack, contextmanager
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any, overload
 
 import torch
@@ -40,6 +40,15 @@ class Seen:
         """The stages of a vector ("q", "k" or "v") that were found, each (batch, head, pos, head_dim)."""
         scored = {"q": self.call.query, "k": self.call.key, "v": self.call.value}[vector]
         return stages_of(scored, self.paths[vector], self.events) if vector in self.paths else {"scored": scored}
+
+    def on_cpu(self) -> "Seen":
+        """The same with every tensor on the CPU, for devices without float64 (mps)."""
+        tensors: dict[str, Any] = {name: x.cpu() for name, x in vars(self.call).items() if isinstance(x, Tensor)}
+        events = [
+            Event(e.kind, e.name, tuple(x.cpu() for x in e.inputs), tuple(x.cpu() for x in e.outputs))
+            for e in self.events
+        ]
+        return Seen(replace(self.call, **tensors), self.paths, events)
 
 
 def layer_numbers(model: Module) -> dict[str, int]:
@@ -78,7 +87,7 @@ def watching(
 
     def listener(module: Module, kernel: str, args: tuple, kwargs: dict, run: Callable[[], Any]) -> Any:
         if id(module) not in names:
-            return NotImplemented
+            return run()
         name = names[id(module)]
         call = read_call((name, layers[name]), module, kernel, args, kwargs)
         events = notebook.events(module) if notebook else []

@@ -24,6 +24,7 @@ from geomprobe.attention.interface import callers
 _ROTARY_NAME = re.compile(r"rotary|rope|apply_rot", re.IGNORECASE)
 
 Kind = Literal["projection", "norm", "rotation"]
+LAYOUTS = ("heads", "tokens", "flat")
 
 
 @dataclass(frozen=True, eq=False)
@@ -38,12 +39,13 @@ class Event:
 
 @dataclass(frozen=True)
 class Step:
-    """One step of a trace: which event, and which of its inputs and outputs."""
+    """One step of a trace: which event, which of its inputs and outputs, and how that is laid out."""
 
     kind: Kind
     name: str
     event: int
     index: int
+    layout: str
 
 
 @dataclass(frozen=True)
@@ -56,13 +58,10 @@ class Path:
         Last step first.
     complete : bool
         Whether the trace ends at a projection.
-    rotates : bool
-        Whether this attention module has a rotary function at all.
     """
 
     steps: tuple[Step, ...]
     complete: bool
-    rotates: bool
 
     @property
     def norm(self) -> Step | None:
@@ -80,24 +79,34 @@ class Path:
         return "after_rope" if kinds.index("norm") < kinds.index("rotation") else "before_rope"
 
 
-def in_heads(tensor: Tensor, like: Tensor) -> Tensor | None:
-    """`tensor` in the layout (batch, head, pos, head_dim) of `like`, or None where it cannot be that."""
+def arrange(tensor: Tensor, layout: str, like: Tensor) -> Tensor | None:
+    """`tensor` in the layout (batch, head, pos, head_dim) of `like`, or None where it is not laid out so.
+
+    Parameters
+    ----------
+    tensor : Tensor
+    layout : {"heads", "tokens", "flat"}
+        (batch, head, pos, head_dim); (batch, pos, head, head_dim); (batch, pos, head · head_dim). A shape does not tell
+        the first two apart where there are as many tokens as heads.
+    like : Tensor (batch, head, pos, head_dim)
+    """
     batch, heads, length, width = like.shape
-    if tensor.shape == (batch, length, heads, width):
-        return tensor.transpose(1, 2)
-    if tensor.shape == like.shape:
-        return tensor
-    if tensor.shape == (batch, length, heads * width):
-        return tensor.view(batch, length, heads, width).transpose(1, 2)
+    if layout == "heads":
+        return tensor if tensor.shape == like.shape else None
+    if layout == "tokens":
+        return tensor.transpose(1, 2) if tensor.shape == (batch, length, heads, width) else None
+    if tensor.shape != (batch, length, heads * width):
+        return None
+    return tensor.reshape(batch, length, heads, width).transpose(1, 2)
+
+
+def _layout(tensor: Tensor, like: Tensor) -> str | None:
+    """The layout in which `tensor` is `like`, value for value; None where it is not."""
+    for layout in LAYOUTS:
+        view = arrange(tensor, layout, like)
+        if view is not None and torch.equal(view, like):
+            return layout
     return None
-
-
-def _same(tensor: Tensor, like: Tensor) -> bool:
-    # Both layouts of a square (pos = head) tensor have one shape, so both are tried.
-    views = [in_heads(tensor, like)]
-    if tensor.shape == like.shape:
-        views.append(tensor)
-    return any(view is not None and torch.equal(view, like) for view in views)
 
 
 def trace(scored: Tensor, events: list[Event]) -> Path:
@@ -116,27 +125,27 @@ def trace(scored: Tensor, events: list[Event]) -> Path:
         found = _origin(current, events[:before])
         if found is None:
             break
-        event_index, index = found
-        event = events[event_index]
-        if event.kind == "norm" and _same(event.inputs[index], current):
-            before = event_index  # it let the vector pass as it was: an identity, a dropout at rest
-            continue
-        steps.append(Step(event.kind, event.name, event_index, index))
-        if event.kind == "projection":
+        before, index, layout = found
+        event = events[before]
+        # What comes out of a norm or a rotation is laid out as what went in.
+        source = arrange(event.inputs[index], layout, scored) if index < len(event.inputs) else None
+        if event.kind == "norm" and source is not None and torch.equal(source, current):
+            continue  # it let the vector pass as it was: an identity, a dropout at rest
+        steps.append(Step(event.kind, event.name, before, index, layout))
+        if event.kind == "projection" or source is None:
             break
-        source = in_heads(event.inputs[index], scored)
-        if source is None:
-            break
-        current, before = source, event_index
+        current = source
     complete = bool(steps) and steps[-1].kind == "projection"
-    return Path(tuple(steps), complete, any(event.kind == "rotation" for event in events))
+    return Path(tuple(steps), complete)
 
 
-def _origin(current: Tensor, events: list[Event]) -> tuple[int, int] | None:
-    for event_index in reversed(range(len(events))):
-        for index, output in enumerate(events[event_index].outputs):
-            if _same(output, current):
-                return event_index, index
+def _origin(current: Tensor, events: list[Event]) -> tuple[int, int, str] | None:
+    """The last event that put `current` out: its place, which of its outputs, and in which layout."""
+    for place in reversed(range(len(events))):
+        for index, output in enumerate(events[place].outputs):
+            layout = _layout(output, current)
+            if layout is not None:
+                return place, index, layout
     return None
 
 
@@ -145,14 +154,13 @@ def stages_of(scored: Tensor, path: Path, events: list[Event]) -> dict[str, Tens
     stages = {"scored": scored}
     if not path.complete:
         return stages
-    projection = events[path.steps[-1].event].outputs[path.steps[-1].index]
+    end = path.steps[-1]
     rotation = next((step for step in path.steps if step.kind == "rotation"), None)
-    content = scored if rotation is None else events[rotation.event].inputs[rotation.index]
-    for name, tensor in (("content", content), ("projected", projection)):
-        shaped = in_heads(tensor, scored)
-        if shaped is not None:
-            stages[name] = shaped.detach()
-    return stages
+    found = {"projected": arrange(events[end.event].outputs[end.index], end.layout, scored), "content": scored}
+    if rotation is not None:
+        found["content"] = arrange(events[rotation.event].inputs[rotation.index], rotation.layout, scored)
+    # A path found in one call may not hold in another: where a cache lends keys, they are longer than the projection.
+    return stages | {name: tensor.detach() for name, tensor in found.items() if tensor is not None}
 
 
 def rotary_functions(module: Module) -> list[tuple[dict[str, Any], str]]:
@@ -180,9 +188,14 @@ def _tensors(values: Any) -> tuple[Tensor, ...]:
     return tuple(value for value in values if isinstance(value, Tensor))
 
 
-def _kind(module: Module) -> Kind:
-    dims = [parameter.dim() for parameter in module.parameters(recurse=False)]
-    return "projection" if max(dims, default=0) >= 2 else "norm"
+def _kind(module: Module, inputs: tuple[Tensor, ...], outputs: tuple[Tensor, ...]) -> Kind:
+    """Whether a leaf module mixes channels, or scales each by itself (or does nothing)."""
+    shapes = [parameter.shape for parameter in module.parameters(recurse=False)]
+    if isinstance(module, torch.nn.Linear) or not inputs or not outputs or inputs[0].shape != outputs[0].shape:
+        return "projection"
+    # A gain has the shape of the end of what it multiplies, also where each head has one of its own.
+    scales = all(shape == inputs[0].shape[inputs[0].dim() - len(shape) :] for shape in shapes)
+    return "norm" if scales else "projection"
 
 
 class Notebook:
@@ -199,11 +212,14 @@ class Notebook:
         return self._events.pop(id(module), [])
 
     def path(self, module: Module, vector: str, scored: Tensor, events: list[Event]) -> Path:
-        """The path of a vector; traced at a module's first call and the same ever after."""
+        """The path of a vector; traced until one is complete, and then the same ever after."""
         key = (id(module), vector, len(events))
-        if key not in self._paths:
-            self._paths[key] = trace(scored, events)
-        return self._paths[key]
+        path = self._paths.get(key)
+        if path is None:
+            path = trace(scored, events)
+            if path.complete:
+                self._paths[key] = path
+        return path
 
     def _enter(self, module: Module, _args: Any) -> None:
         self._open.append(id(module))
@@ -214,19 +230,21 @@ class Notebook:
             self._open.pop()
         self._events.pop(id(module), None)
 
-    def _note(self, kind: Kind, name: str, inputs: Any, outputs: Any) -> None:
+    def _note(self, name: str, inputs: Any, outputs: Any, module: Module | None = None) -> None:
+        """Note what a leaf module did, or without one the rotary function."""
         if self._open and self._open[-1] in self._events:
-            event = Event(kind, name, _tensors(inputs), _tensors(outputs))
-            self._events[self._open[-1]].append(event)
+            given, made = _tensors(inputs), _tensors(outputs)
+            kind: Kind = "rotation" if module is None else _kind(module, given, made)
+            self._events[self._open[-1]].append(Event(kind, name, given, made))
 
-    def _leaf_hook(self, name: str, kind: Kind) -> Callable[[Module, Any, Any], None]:
-        return lambda _module, args, output: self._note(kind, name, args, output)
+    def _leaf_hook(self, name: str) -> Callable[[Module, Any, Any], None]:
+        return lambda module, args, output: self._note(name, args, output, module)
 
     def _watched_rotation(self, name: str, function: Callable) -> Callable:
         def rotation(*args: Any, **kwargs: Any) -> Any:
             output = function(*args, **kwargs)
             given = (*args, *kwargs.values())
-            self._note("rotation", name, given, output)
+            self._note(name, given, output)
             return output
 
         return rotation
@@ -242,7 +260,7 @@ class Notebook:
                 for name, leaf in owner.named_modules():
                     if name and not any(True for _ in leaf.children()):
                         full = f"{owner_name}.{name}" if owner_name else name
-                        handles.append(leaf.register_forward_hook(self._leaf_hook(full, _kind(leaf))))
+                        handles.append(leaf.register_forward_hook(self._leaf_hook(full)))
                 for scope, name in rotary_functions(owner):
                     if (id(scope), name) not in patched:
                         patched[id(scope), name] = (scope, scope[name])

@@ -9,6 +9,10 @@ from geomprobe.errors import UnsupportedModel
 
 # An additive mask hides a key by -inf, by the dtype's lowest value or, in old models, by -10000.
 HIDDEN_BELOW = -9_000.0
+MOVES_BACK = (
+    "A layer's mask lets an earlier query see later keys than a later query sees; "
+    "geomprobe reads masks whose first and last visible key never move back."
+)
 
 
 @dataclass(frozen=True, eq=False)
@@ -101,10 +105,7 @@ class Visibility:
 def from_intervals(low: Tensor, high: Tensor, n_keys: int) -> Visibility:
     """A Visibility, after a check that intervals are monotone, which `seen_by` and the suffix sums need."""
     if (low.diff(dim=1) < 0).any() or (high.diff(dim=1) < 0).any():
-        raise UnsupportedModel(
-            "A layer's mask lets an earlier query see later keys than a later query sees; "
-            "geomprobe reads masks whose first and last visible key never move back."
-        )
+        raise UnsupportedModel(MOVES_BACK)
     return Visibility(low, high, n_keys)
 
 
@@ -152,6 +153,8 @@ def from_dense(visible: Tensor, valid: Tensor | None = None) -> Visibility:
             "geomprobe reads causal, sliding, chunked, prefix and full masks."
         )
     # A row of padding sees nothing; it takes its neighbours' interval so that the intervals stay monotone.
-    low = torch.where(alive, low, 0).cummax(1).values
-    high = torch.where(alive, high, n_keys - 1).flip(1).cummin(1).values.flip(1)
-    return from_intervals(low, high, n_keys)
+    low_filled = torch.where(alive, low, 0).cummax(1).values
+    high_filled = torch.where(alive, high, n_keys - 1).flip(1).cummin(1).values.flip(1)
+    if (((low_filled != low) | (high_filled != high)) & alive).any():
+        raise UnsupportedModel(MOVES_BACK)
+    return Visibility(low_filled, high_filled, n_keys)

@@ -47,19 +47,29 @@ def _options(
 
 def run() -> int:
     """Run the command in sys.argv; its exit code. Anything but a caller's mistake stays a traceback."""
+    code = _run()
+    if code == INTERRUPTED:
+        _say("stopped; the same command goes on from what was saved.")
+    return code
+
+
+def _run() -> int:
     try:
         result = app(standalone_mode=False)
     except GeomprobeError as error:
-        print(f"geomprobe: {error}", file=sys.stderr)  # noqa: T201
+        _say(str(error))
         return 2
     except KeyboardInterrupt:
-        print("geomprobe: stopped; the same command goes on from what was saved.", file=sys.stderr)  # noqa: T201
         return INTERRUPTED
-    except typer.Abort:
-        return 1
+    except typer.Abort:  # what typer makes of Ctrl-C in some releases; others make it an exit with its code
+        return INTERRUPTED
     except typer.Exit as ended:
         return ended.exit_code
     except UsageProblem as error:  # a word on the command line that is not understood
         error.show()
         return error.exit_code
     return result if isinstance(result, int) else 0
+
+
+def _say(sentence: str) -> None:
+    print(f"geomprobe: {sentence}", file=sys.stderr)  # noqa: T201

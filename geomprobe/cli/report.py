@@ -11,6 +11,6 @@ def report(
     quiet: Annotated[bool, typer.Option("--quiet", help="Show no progress.")] = False,
 ) -> None:
     """Draw the figures and the page of a finished run anew; print the page's path."""
-    from geomprobe.api import report as draw
+    from geomprobe.pages.page import report as draw
 
     typer.echo(draw(run, quiet=quiet))

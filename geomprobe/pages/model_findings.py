@@ -70,7 +70,8 @@ def tell_loss(run: Run) -> Finding | None:
     table = table[(table["layer"] == WHOLE_MODEL) & table["loss"].notna()]
     if not len(table):
         return None
-    mean = float((table["loss"] * table["n_rows"]).sum() / table["n_rows"].sum())
+    weight = table["n_rows"] if table["n_rows"].sum() else 1 + 0 * table["n_rows"]  # a run of few probes counts none
+    mean = float((table["loss"] * weight).sum() / weight.sum())
     low, high, n = tables.document_interval(run, "loss")
     interval = f"95% interval {number(low)} to {number(high)}, " if known(low, high) else ""
     text = f"It predicts this text at {number(mean)} nats a token ({interval}n = {count(n, 'document')})."

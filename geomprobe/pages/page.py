@@ -12,7 +12,8 @@ from geomprobe.figures.saving import Saved, save_figures
 from geomprobe.pages import marking
 from geomprobe.pages.findings import findings, paragraphs
 from geomprobe.pages.sections import page_tables, parity_table, provenance
-from geomprobe.run.reading import Run
+from geomprobe.progress import Reporter
+from geomprobe.run.reading import Run, open_run
 
 HTML: Final = "report.html"
 MARKDOWN: Final = "report.md"
@@ -58,6 +59,24 @@ def write_page(run: Run, folder: str | Path | None = None) -> Path:
         part.write_text(text, encoding="utf-8")
         part.replace(target / name)
     return target / HTML
+
+
+def report(run: Run | str | Path, *, quiet: bool = False) -> Path:
+    """Draw a run's figures and write its pages anew.
+
+    Parameters
+    ----------
+    run : Run or path
+    quiet : bool
+
+    Returns
+    -------
+    Path
+        The page, report.html.
+    """
+    opened = run if isinstance(run, Run) else open_run(run)
+    Reporter(quiet=quiet).say(f"drawing the page of {opened.path}")
+    return write_page(opened)
 
 
 def page_content(run: Run, saved: dict[str, Saved]) -> dict[str, Any]:

@@ -6,11 +6,19 @@ import numpy as np
 import pandas as pd
 
 from geomprobe.attention.spec import Spec
-from geomprobe.labels import WHOLE_MODEL
+from geomprobe.labels import CLASS_ROWS, WHOLE_MODEL
 from geomprobe.probes.base import Probe, State
 
 # Tables to which several probes add columns, and the columns that say which rows belong together.
 JOINED = {"document_stats": ["layer", "document"], "type_stats": ["layer", "cell"]}
+# What these tables have when every probe has run; of a probe that was left out the columns hold nothing.
+COLUMNS = {
+    "document_stats": [
+        *("n_tokens", "n_rows", "first_mass", "begin_mass", "entropy", "one_hot_rate", "one_hot_rate_no_first"),
+        *("k_log_mean", "k_log_sd", *(f"lift_{name}" for name in CLASS_ROWS), "logit_max", "logit_sd", "loss"),
+    ],
+    "type_stats": ["n", "n_sink", "lambda", "neighbour_offset", "k_log_mean"],
+}
 _COUNTS = ("n_tokens", "n_rows", "n", "n_sink")
 
 
@@ -33,24 +41,25 @@ def summarise(probes: Mapping[str, tuple[Probe, State]], spec: Spec) -> dict[str
             else:
                 tables[table] = frame
     if parts["document_stats"]:
-        tables["document_stats"] = _documents(_join(parts["document_stats"], JOINED["document_stats"]))
+        tables["document_stats"] = _documents(_join(parts, "document_stats"))
     if parts["type_stats"]:
-        tables["type_stats"] = _types(_join(parts["type_stats"], JOINED["type_stats"]), spec)
+        tables["type_stats"] = _types(_join(parts, "type_stats"), spec)
     return tables
 
 
-def _join(frames: list[pd.DataFrame], keys: list[str]) -> pd.DataFrame:
+def _join(parts: Mapping[str, list[pd.DataFrame]], table: str) -> pd.DataFrame:
+    keys, frames = JOINED[table], parts[table]
     joined = frames[0]
     for frame in frames[1:]:
         joined = joined.merge(frame, on=keys, how="outer", validate="one_to_one")
-    return joined.sort_values(keys, ignore_index=True)
+    return joined.sort_values(keys, ignore_index=True).reindex(columns=[*keys, *COLUMNS[table]])
 
 
 def _documents(joined: pd.DataFrame) -> pd.DataFrame:
     """With the row of the whole model filled by means over layers; counts are those of a layer."""
     layers = joined[joined["layer"] != WHOLE_MODEL]
     if layers.empty:
-        return joined
+        return _whole_counts(joined)
     means = layers.drop(columns="layer").groupby("document", as_index=False).mean()
     whole = joined[joined["layer"] == WHOLE_MODEL].dropna(axis="columns", how="all")
     means = means.drop(columns=[name for name in whole.columns if name in means.columns and name != "document"])

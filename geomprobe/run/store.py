@@ -61,26 +61,30 @@ class RunFolder:
         shutil.rmtree(self.state, ignore_errors=True)
 
 
+def _read(file: Path) -> dict[str, Any]:
+    """A JSON object, or nothing where there is none that can be read."""
+    try:
+        found = json.loads(file.read_text(encoding="utf-8"))
+    except (OSError, ValueError):
+        return {}
+    return found if isinstance(found, dict) else {}
+
+
 def _begun_with(folder: Path) -> str | None:
     note = folder / STATE / _BEGUN
-    if not note.exists():
-        return None
-    return str(json.loads(note.read_text(encoding="utf-8")).get("fingerprint"))
+    return str(_read(note).get("fingerprint", "damaged")) if note.exists() else None
 
 
 def _is_run(folder: Path) -> bool:
-    return (folder / NAME).exists() or _begun_with(folder) is not None
+    """Whether geomprobe made the folder; one with some run.json of another tool is not ours to delete."""
+    return "geomprobe" in _read(folder / NAME) or _begun_with(folder) is not None
 
 
 def _check(folder: Path, fingerprint: str, *, named: bool) -> bool:
     """Whether a folder that is not empty holds the finished run; raises where it is in the way."""
     where = str(folder)
     if (folder / NAME).exists():
-        try:
-            same = json.loads((folder / NAME).read_text(encoding="utf-8")).get("fingerprint") == fingerprint
-        except ValueError:
-            same = False
-        if same and not named:
+        if _read(folder / NAME).get("fingerprint") == fingerprint and not named:
             return True
         raise RunError(f"{where!r} holds a finished run; give another --out, or --overwrite to replace it.")
     begun = _begun_with(folder)

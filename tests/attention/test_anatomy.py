@@ -103,7 +103,7 @@ def test_layers_without_rotation():
     assert all(layer.stages["q"] == ALL for layer in layers)
 
 
-# BUG (attention/stages.py, _kind): a gain with an axis for the heads has two dimensions, so that Cohere's norm counts
+# A gain with an axis for the heads has two dimensions, so that Cohere's norm counts
 # as a projection: the layer is said to have no QK norm, and `projected` is what comes out of the norm.
 def test_a_norm_with_a_gain_for_each_head():
     model = random_model("Cohere", use_qk_norm=True)
@@ -112,7 +112,7 @@ def test_a_norm_with_a_gain_for_each_head():
         assert layer.norms["q"].module == f"{layer.module}.q_norm"
 
 
-# BUG (attention/anatomy.py, _window): Mistral, Phi-3 and Starcoder 2 pass their window to the kernel and keep it in no
+# Mistral, Phi-3 and Starcoder 2 pass their window to the kernel and keep it in no
 # attribute of the attention module, so it shows only where the probe text (64 tokens in an analysis) is longer.
 @pytest.mark.parametrize("length", [20, 60, 120])
 def test_a_window_that_only_the_call_tells(length):

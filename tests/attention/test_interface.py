@@ -19,7 +19,7 @@ class Ear:
 
     def __call__(self, module, kernel, args, kwargs, run):
         if id(module) not in self.own:
-            return NotImplemented
+            return run()
         self.heard.append((kernel, len(args), "scaling" in kwargs))
         return run()
 

@@ -27,7 +27,7 @@ def proven(model, length=LENGTH):
     return check_parity(model, examine(model, ids), ids)
 
 
-# BUG (attention/parity.py, TOLERANCE[float64]): most eager functions take their softmax in float32 whatever the model's
+# Most eager functions take their softmax in float32 whatever the model's
 # dtype, so their weights cannot agree to 1e-9, and every float64 model but GPT-OSS is refused.
 @pytest.mark.parametrize("dtype", [torch.float32, torch.float64, torch.bfloat16])
 @pytest.mark.parametrize("family", FAMILIES)

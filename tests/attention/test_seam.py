@@ -6,7 +6,7 @@ import transformers
 from tiny import CASES, FAMILIES, LENGTH, PADDING, STAGES, cached, on, padded, some_ids, traces
 
 import geomprobe
-from geomprobe.attention.seam import capture
+from geomprobe.attention.seam import capture, watching
 from geomprobe.errors import InvalidParameter, UnsupportedModel
 from geomprobe.testing import tiny_model
 
@@ -189,7 +189,7 @@ def test_captures_of_two_models_nest():
     assert (traces(model), traces(other)) == before
 
 
-# BUG (attention/interface.py, _wrap.watched): the first listener that answers is the only one that is told, so an
+# The first listener that answers is the only one that is told, so an
 # outer capture of the same model misses whatever runs while an inner one is open.
 def test_captures_of_one_model_nest():
     model = tiny_model("llama")
@@ -367,3 +367,16 @@ def test_a_kernel_that_hides_its_mask_is_refused(kernel, monkeypatch):
     after = traces(model)
     assert after["interface"] == before["interface"]
     assert after["hooks"] == before["hooks"]
+
+
+def test_what_was_seen_moves_to_the_cpu_whole():
+    model = tiny_model("gpt_oss")
+    moved = []
+    with torch.no_grad(), watching(model, lambda seen: moved.append((seen, seen.on_cpu()))):
+        model(some_ids())
+    for seen, copy in moved:
+        assert torch.equal(seen.call.sinks, copy.call.sinks)
+        for vector in ("q", "k"):
+            here, there = seen.stages(vector), copy.stages(vector)
+            assert set(here) == set(there) == {"projected", "content", "scored"}
+            assert all(torch.equal(here[stage], there[stage]) for stage in here)

@@ -98,7 +98,7 @@ def test_position_zero_is_not_rotated():
         assert not torch.equal(record.k["content"][:, :, 1], record.k["scored"][:, :, 1])
 
 
-# BUG (attention/stages.py, in_heads): where a text has as many tokens as the layer has heads, (batch, head, pos, width)
+# Where a text has as many tokens as the layer has heads, (batch, head, pos, width)
 # and (batch, pos, head, width) have one shape; in_heads takes the second, so `content` comes out transposed (with a
 # norm) or is not found (without). It bites a prompt of 8, 16 or 32 tokens, and, as an analysis examines 64 tokens,
 # every model with 64 heads.
@@ -117,7 +117,7 @@ def test_as_many_tokens_as_heads(family, length):
                 assert (kept[stage] - due[stage][:, :, :length]).abs().max() <= 1e-5, (vector, stage)
 
 
-# BUG (attention/stages.py, Notebook.path): a path is traced at a module's first call and kept. Where that call goes
+# A path is traced at a module's first call and kept. Where that call goes
 # through a cache, its keys are not traced to the end, and no later call of the context finds their stages.
 def test_stages_after_a_first_call_through_a_cache():
     model = tiny_model("qwen3")

@@ -169,7 +169,7 @@ def test_a_hole_only_counts_among_valid_tokens():
     same_as(from_dense(mask[None], valid).select(0, valid[0].nonzero().flatten()), MASKS["causal"][1:, 1:])
 
 
-# BUG (attention/visibility.py, from_dense): the running maximum that fills the rows of padding also rewrites the rows
+# The running maximum that fills the rows of padding also rewrites the rows
 # of valid tokens, so a mask that moves back is misread in silence and the check of from_intervals never sees it.
 @pytest.mark.parametrize(
     "mask",

@@ -1,5 +1,7 @@
 """Count, mean and spread against numpy, however a stream is cut."""
 
+from itertools import pairwise
+
 import numpy as np
 import pytest
 import torch
@@ -58,7 +60,7 @@ def test_parts_merge_to_the_whole(cuts):
     edges = [0, *cuts, N]
     total = empty(SERIES, GROUPS)
     backwards = empty(SERIES, GROUPS)
-    parts = [of_groups(x[:, a:b], members(group[a:b])) for a, b in zip(edges, edges[1:], strict=False)]
+    parts = [of_groups(x[:, a:b], members(group[a:b])) for a, b in pairwise(edges)]
     for part in parts:
         total = merge(total, part)
     for part in reversed(parts):
