@@ -123,13 +123,8 @@ def analyze(  # noqa: PLR0913 (each is a setting of the command line, by the sam
         raise InvalidParameter("text and dataset are two sources; give one of them.")
     chosen = choose_probes(probes if probes is None or isinstance(probes, str) else ",".join(probes))
     function_words(language)  # an unknown language is told before anything is downloaded
-    WindowPlan(
-        window=DEFAULT_WINDOW if window is None else window,
-        windows=windows,
-        tokens=tokens,
-        bos=bos,
-        allow_short=allow_short,
-    )  # type: ignore[arg-type]
+    shape: dict[str, Any] = {"windows": windows, "tokens": tokens, "bos": bos, "allow_short": allow_short}
+    WindowPlan(window=DEFAULT_WINDOW if window is None else window, **shape)  # so are wrong numbers
     job = _Job(Reporter(quiet=quiet))
 
     with job.step("load", "loading the model"):
@@ -141,13 +136,7 @@ def analyze(  # noqa: PLR0913 (each is a setting of the command line, by the sam
             job.reporter,
         )
     with _at_rest(subject.model), job.step("corpus", "reading the text"):
-        plan = WindowPlan(
-            window=_window(window, subject.model),
-            windows=windows,
-            tokens=tokens,
-            bos=bos,  # type: ignore[arg-type]
-            allow_short=allow_short,
-        )
+        plan = WindowPlan(window=_window(window, subject.model), **shape)
         corpus = cut_windows(_source(text, dataset), subject.tokenizer, plan=plan, language=language)
     settings = {
         "probes": described(chosen),
