@@ -483,6 +483,29 @@ def test_a_buffer_without_dimensions(analyze, model_of):
     assert analyze(model, windows=1, probes="gains").manifest["model"]["sha256"]
 
 
+# Q_norm null in the manifest means "none found". Where queries are not traced
+# to a projection (no stage but `scored`: a norm a head apart, a rotation of some channels), a norm may stand unseen, as
+# StableLM's does here, and the page denies it.
+def test_a_norm_that_was_not_traced_is_not_denied(analyze, tokenizer):
+    from transformers import StableLmConfig, StableLmForCausalLM
+
+    from geomprobe.pages.model_findings import tell_norm
+
+    config = StableLmConfig(
+        vocab_size=len(tokenizer),
+        hidden_size=32,
+        intermediate_size=48,
+        num_hidden_layers=2,
+        num_attention_heads=4,
+        num_key_value_heads=2,
+        qk_layernorm=True,
+    )
+    run = analyze(StableLmForCausalLM(config), windows=1)
+    if "content" in run.manifest["model"]["anatomy"][0]["stages"]["k"]:
+        assert run.manifest["model"]["anatomy"][0]["k_norm"] is not None
+    assert "There is no QK norm" not in tell_norm(run).text
+
+
 # ------------------------------------------------------------------ settings
 # Document_stats has no column `loss` without the probe loss, and no `n_rows`
 # without sinks, so that every choice of probes but gains alone ends in a KeyError when the page is drawn.

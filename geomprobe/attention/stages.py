@@ -240,19 +240,11 @@ class Notebook:
     def _leaf_hook(self, name: str) -> Callable[[Module, Any, Any], None]:
         return lambda module, args, output: self._note(name, args, output, module)
 
-    def _watched_rotation(self, name: str, function: Callable) -> Callable:
-        def rotation(*args: Any, **kwargs: Any) -> Any:
-            output = function(*args, **kwargs)
-            given = (*args, *kwargs.values())
-            self._note(name, given, output)
-            return output
-
-        return rotation
-
     @contextmanager
     def writing(self) -> Iterator["Notebook"]:
         """Take notes until the context closes; hooks and wrapped functions are gone afterwards."""
-        handles, patched = [], {}
+        handles = []
+        rotations: set[tuple[int, str]] = set()
         try:
             for owner_name, owner in self._modules.items():
                 handles.append(owner.register_forward_pre_hook(self._enter, prepend=True))
@@ -262,14 +254,51 @@ class Notebook:
                         full = f"{owner_name}.{name}" if owner_name else name
                         handles.append(leaf.register_forward_hook(self._leaf_hook(full)))
                 for scope, name in rotary_functions(owner):
-                    if (id(scope), name) not in patched:
-                        patched[id(scope), name] = (scope, scope[name])
-                        scope[name] = self._watched_rotation(name, scope[name])
+                    if (id(scope), name) not in rotations:
+                        _watch_rotation(scope, name, self)
+                        rotations.add((id(scope), name))
             yield self
         finally:
             for handle in handles:
                 handle.remove()
-            for (_, name), (scope, function) in patched.items():
-                scope[name] = function
+            for key in rotations:
+                _leave_rotation(key, self)
             self._open.clear()
             self._events.clear()
+
+
+@dataclass
+class _Rotation:
+    """A rotary function under watch: where it stands, what stood there, and who takes notes."""
+
+    scope: dict[str, Any]
+    original: Callable
+    notebooks: list[Notebook]
+
+
+# One wrapper a function, however many take notes, so that they may leave in any order.
+_rotations: dict[tuple[int, str], _Rotation] = {}
+
+
+def _watch_rotation(scope: dict[str, Any], name: str, notebook: Notebook) -> None:
+    key = (id(scope), name)
+    if key not in _rotations:
+        watched = _Rotation(scope, scope[name], [])
+
+        def rotation(*args: Any, **kwargs: Any) -> Any:
+            output = watched.original(*args, **kwargs)
+            for reader in watched.notebooks:
+                reader._note(name, (*args, *kwargs.values()), output)
+            return output
+
+        _rotations[key] = watched
+        scope[name] = rotation
+    _rotations[key].notebooks.append(notebook)
+
+
+def _leave_rotation(key: tuple[int, str], notebook: Notebook) -> None:
+    watched = _rotations[key]
+    watched.notebooks.remove(notebook)
+    if not watched.notebooks:
+        watched.scope[key[1]] = watched.original
+        del _rotations[key]

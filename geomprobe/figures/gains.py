@@ -64,7 +64,7 @@ def _caption(run: Run) -> str:
 
 def _missing(run: Run) -> str | None:
     if not any(tables.normed_layers(run, vector) for vector in NAMES):
-        return "This model has no QK norm, hence no gains."
+        return "No QK norm was found in this model, hence no gains."
     return needs("gains")(run)
 
 

@@ -90,7 +90,7 @@ def _missing(run: Run) -> str | None:
     if lacking:
         return lacking
     if not any(tables.normed_layers(run, vector) for vector in NAMES):
-        return "This model has no QK norm: its keys and queries are scored at the lengths that the projections give."
+        return "No QK norm was found in this model."
     if not all(len(tables.lengths(run, vector, stage=stage)) for vector in NAMES for stage in STAGES):
         return "This model has a QK norm, but its lengths before the norm were not captured."
     return None

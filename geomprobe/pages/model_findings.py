@@ -83,6 +83,14 @@ def tell_norm(run: Run) -> Finding:
     every = tables.layers(run)
     normed = {vector: tables.normed_layers(run, vector) for vector in VECTORS}
     values = {"layers": len(every), **{f"{vector}_layers": len(found) for vector, found in normed.items()}}
+    anatomy = run.manifest["model"]["anatomy"]
+    blind = [layer for layer in anatomy if any("projected" not in layer["stages"].get(v, ()) for v in ("q", "k"))]
+    if not any(normed.values()) and blind:
+        text = (
+            f"Whether there is a QK norm is not known: in {len(blind)} of {count(len(every), 'attention layer')} "
+            "queries or keys could not be followed back to their projection."
+        )
+        return Finding("QK norm", text, "manifest", values)
     if not any(normed.values()):
         text = (
             f"There is no QK norm: in {_all(len(every))} keys and queries enter the dot product at the lengths that "

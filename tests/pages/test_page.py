@@ -96,7 +96,7 @@ def test_figures(written: tuple[Run, str, str]) -> None:
 
 def test_the_run_without_a_norm_says_so_in_words(written: tuple[Run, str, str]) -> None:
     run, page, _ = written
-    assert ("This model has no QK norm" in page) == (run.name == "synthetic-plain")
+    assert ("No QK norm was found in this model" in page) == (run.name == "synthetic-plain")
 
 
 def test_headings_and_sections(written: tuple[Run, str, str]) -> None:
