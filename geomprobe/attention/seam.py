@@ -164,7 +164,8 @@ class Record:
         Returns
         -------
         Tensor (batch, q_head, query, key)
-            Without the learned sink's column. A query that sees nothing (padding) has a row of NaN, of 0 with a learned sink.
+            Without the learned sink's column. A query that sees nothing (padding) has a row of NaN, or of 0 where
+            there is a learned sink.
         """
         made = self._made
         wide = torch.promote_types(made.query.dtype, torch.float32)
