@@ -21,7 +21,6 @@ from geomprobe.corpus.windows import Corpus
 from geomprobe.errors import InvalidParameter, unknown_name
 from geomprobe.probes.assembly import summarise
 from geomprobe.probes.base import PROBES, OutputProbe, Probe, State, observe
-from geomprobe.probes.crew import Crew
 
 PROGRESS = "progress.json"
 WITHOUT_FLOAT64 = ("mps",)
@@ -135,7 +134,7 @@ class Observation:
         saved = time.monotonic()
         total = self.corpus.n_windows
         now = _Batch()
-        with Crew() as crew, torch.no_grad(), watching(model, self._seer(now, crew)):
+        with torch.no_grad(), watching(model, self._seer(now)):
             while self.done < total:
                 windows = slice(self.done, min(self.done + batch_size, total))
                 self._forward(model, windows, now)
@@ -145,7 +144,7 @@ class Observation:
                     self.save(save_to)
                     saved = time.monotonic()
 
-    def _seer(self, now: "_Batch", crew: Crew) -> Callable[[Seen], None]:
+    def _seer(self, now: "_Batch") -> Callable[[Seen], None]:
         """What is done with each attention product of the batch under way."""
         places = {layer.module: index for index, layer in enumerate(self.spec.model.layers)}
         probes = list(self.states.values())
@@ -158,7 +157,7 @@ class Observation:
                 now.tokens[device] = next(iter(now.tokens.values())).to(device)
             tokens = now.tokens[device]
             visibility = now.visibilities.of(seen.call, tokens.valid)
-            observe(probes, make_batch(seen, places[seen.call.name], tokens, visibility), crew=crew)
+            observe(probes, make_batch(seen, places[seen.call.name], tokens, visibility))
 
         return see
 

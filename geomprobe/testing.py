@@ -16,7 +16,6 @@ from geomprobe.errors import one_of
 from geomprobe.labels import CLASS_INDEX, CLASS_ROWS, GAUGES, STAGES, VECTORS
 from geomprobe.probes.assembly import summarise
 from geomprobe.probes.base import OutputProbe, Probe, State, StaticProbe, observe
-from geomprobe.probes.crew import Crew
 
 RTOL = 1e-9
 LENGTH = 72
@@ -174,7 +173,7 @@ def _stream() -> list[QKBatch]:
     return [make_batch(layer, seed=seed) for seed in range(3) for layer in range(2)]
 
 
-def feed(probe: Probe, batches: list[QKBatch], *, rows: int | None = None, crew: Crew | None = None) -> State:
+def feed(probe: Probe, batches: list[QKBatch], *, rows: int | None = None) -> State:
     """The state of a probe after batches, in that order; output probes get random logits instead."""
     state = probe.init(SPEC)
     for batch in batches:
@@ -182,7 +181,7 @@ def feed(probe: Probe, batches: list[QKBatch], *, rows: int | None = None, crew:
             if batch.index == 0:
                 probe.read(state, *_prediction(batch))
         else:
-            observe([(probe, state)], batch, rows=rows, crew=crew)
+            observe([(probe, state)], batch, rows=rows)
     return state
 
 
@@ -223,15 +222,13 @@ def check_order_is_irrelevant(probe: Probe) -> None:
 
 
 def check_batch_size_is_irrelevant(probe: Probe) -> None:
-    """One sequence at a time gives what one batch of all gives; so do other blocks of rows, and several workers."""
+    """One sequence at a time gives what one batch of all gives, and so do other blocks of rows."""
     batch = make_batch(n=3, padded=False)
     every = torch.arange(LENGTH)
     rows = [batch.select(item, every) for item in range(3)]
     whole = tables_of(probe, feed(probe, [batch]))
     assert_same(tables_of(probe, feed(probe, rows)), whole)
     assert_same(tables_of(probe, feed(probe, [batch], rows=7)), whole)
-    with Crew(3) as crew:
-        assert_same(tables_of(probe, feed(probe, [batch], rows=7, crew=crew)), whole)
 
 
 def check_padding_is_ignored(probe: Probe) -> None:

@@ -13,8 +13,8 @@ from geomprobe.attention.call import AttentionCall
 from geomprobe.attention.seam import Seen
 from geomprobe.attention.visibility import Visibility
 
-# Elements of one block of logits: small enough to stay in a core's cache, large enough to keep a GPU busy.
-BLOCK_ELEMENTS = {"cpu": 1 << 19, "cuda": 1 << 25, "mps": 1 << 24}
+# Elements of one block of logits: small enough for a CPU's cache, large enough that operations outweigh their calls.
+BLOCK_ELEMENTS = {"cpu": 1 << 20, "cuda": 1 << 25, "mps": 1 << 24}
 # A hidden logit. Finite, because -inf times a probability of 0 is NaN; far enough down that its exponential is 0.
 HIDDEN = -1e30
 LOG2_E = 1 / math.log(2)

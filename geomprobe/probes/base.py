@@ -7,9 +7,8 @@ import pandas as pd
 import torch
 from torch import Tensor
 
-from geomprobe.attention.batch import Block, BlockMaker, QKBatch, Tokens
+from geomprobe.attention.batch import Block, QKBatch, Tokens, blocks
 from geomprobe.attention.spec import Spec
-from geomprobe.probes.crew import Crew
 from geomprobe.registry import Registry
 
 State = dict[str, Tensor]
@@ -54,11 +53,7 @@ class AttentionProbe(Probe):
 
     @abstractmethod
     def open(self, batch: QKBatch) -> Scratch:
-        """What is gathered over the blocks of one layer of one batch: zeros.
-
-        Several workers may each fill a scratch of their own with some of the blocks; the sum of theirs is the whole, so
-        a block adds to sums and writes into the places of its own rows, and does nothing else.
-        """
+        """What is gathered over the blocks of one layer of one batch."""
 
     @abstractmethod
     def add(self, scratch: Scratch, block: Block) -> None:
@@ -85,9 +80,7 @@ class StaticProbe(Probe):
         return {}
 
 
-def observe(
-    probes: Sequence[tuple[Probe, State]], batch: QKBatch, *, rows: int | None = None, crew: Crew | None = None
-) -> None:
+def observe(probes: Sequence[tuple[Probe, State]], batch: QKBatch, *, rows: int | None = None) -> None:
     """Hand one layer of one batch to probes; padding is cut out first, blocks are computed once for all.
 
     Parameters
@@ -96,10 +89,7 @@ def observe(
     batch : QKBatch
     rows : int, optional
         Query rows a block.
-    crew : Crew, optional
-        Who shares the blocks, on a CPU; without, one after the other.
     """
-    crew = crew if crew is not None and batch.q["scored"].device.type == "cpu" else Crew(1)
     watchers = [(probe, state) for probe, state in probes if isinstance(probe, AttentionProbe)]
     for part in batch.without_padding():
         for probe, state in probes:
@@ -107,30 +97,12 @@ def observe(
                 probe.update(state, part)
         if not watchers:
             continue
-        scratches = _look(watchers, part, rows, crew)
+        scratches = [probe.open(part) for probe, _ in watchers]
+        for block in blocks(part, rows=rows):
+            for (probe, _), scratch in zip(watchers, scratches, strict=True):
+                probe.add(scratch, block)
         for (probe, state), scratch in zip(watchers, scratches, strict=True):
             probe.close(state, part, scratch)
-
-
-def _look(watchers: list[tuple[AttentionProbe, State]], batch: QKBatch, rows: int | None, crew: Crew) -> list[Scratch]:
-    """The scratch of each probe after all blocks; the shares are fixed, so the same sums come out each time."""
-    maker = BlockMaker(batch, rows=rows)
-    shares = crew.share(len(maker.starts))
-
-    def work(worker: int) -> list[Scratch]:
-        mine = [probe.open(batch) for probe, _ in watchers]
-        for item in shares[worker]:
-            block = maker.make(maker.starts[item])
-            for (probe, _), scratch in zip(watchers, mine, strict=True):
-                probe.add(scratch, block)
-        return mine
-
-    first, *others = crew.run(work, len(shares))
-    for other in others:
-        for scratch, more in zip(first, other, strict=True):
-            for name, value in scratch.items():
-                value += more[name]
-    return first
 
 
 def add_at(total: Tensor, index: Tensor, value: Tensor) -> None:
