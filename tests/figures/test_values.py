@@ -59,8 +59,8 @@ def test_norm_stages(normed: Run) -> None:
 
 
 def test_no_stages_without_a_norm(plain: Run) -> None:
-    assert "no QK norm" in FIGURES["norm_stages"].missing(plain)
-    assert "no QK norm" in FIGURES["gains"].missing(plain)
+    assert "No QK norm" in FIGURES["norm_stages"].missing(plain)
+    assert "No QK norm" in FIGURES["gains"].missing(plain)
 
 
 def test_gains(normed: Run) -> None:
