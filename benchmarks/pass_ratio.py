@@ -1,10 +1,10 @@
 """How long the pass takes against the bare forward passes, and whether its memory grows with the text.
 
-    python benchmarks/pass_ratio.py [--model smollm2-135m] [--window 512] [--windows 8] [--repeats 5]
+    python benchmarks/pass_ratio.py [--model smollm2-135m] [--window 512] [--windows 8] [--batch 4] [--repeats 5]
 
-Both are run in turn in one process on the same windows, so that what the machine does besides falls on both; the ratio
-is of medians, its spread that of the pairs. Loading, self-check, tables and figures are not in it. Memory is the
-process's largest resident size after passes over more and more windows.
+Both are run in turn in one process on the same windows in the same batches, by default those of an analysis, so that
+what the machine does besides falls on both; the ratio is of medians, its spread that of the pairs. Loading, self-check,
+tables and figures are not in it. Memory is the process's largest resident size after passes over more and more windows.
 """
 
 import argparse
@@ -21,7 +21,7 @@ from geomprobe.corpus.types import index_types
 from geomprobe.corpus.windows import WindowPlan, cut_windows
 from geomprobe.models.load import load
 from geomprobe.models.resolve import resolve
-from geomprobe.observation import Observation, choose_probes, corpus_spec
+from geomprobe.observation import Observation, choose_probes, corpus_spec, default_batch_size
 
 
 def prepare(loaded, window: int, windows: int):
@@ -32,20 +32,21 @@ def prepare(loaded, window: int, windows: int):
     return corpus, lambda: Observation(spec, choose_probes(None), corpus, index=index)
 
 
-def bare(model, corpus) -> float:
+def bare(model, corpus, batch: int) -> float:
     """Seconds of the forward passes alone."""
     begun = time.perf_counter()
     with torch.no_grad():
-        for ids in corpus.ids:
-            _ = model(input_ids=torch.from_numpy(ids[None]), use_cache=False).logits
+        for start in range(0, len(corpus.ids), batch):
+            ids = torch.from_numpy(corpus.ids[start : start + batch])
+            _ = model(input_ids=ids, use_cache=False).logits
     return time.perf_counter() - begun
 
 
-def observed(model, make) -> float:
+def observed(model, make, batch: int) -> float:
     """Seconds of the same passes with every probe."""
     observation = make()
     begun = time.perf_counter()
-    observation.run(model, batch_size=1)
+    observation.run(model, batch_size=batch)
     return time.perf_counter() - begun
 
 
@@ -55,22 +56,25 @@ def main() -> None:
     parser.add_argument("--model", default="smollm2-135m")
     parser.add_argument("--window", type=int, default=512)
     parser.add_argument("--windows", type=int, default=8)
+    parser.add_argument("--batch", type=int, help="windows a forward pass [default: as an analysis has it]")
     parser.add_argument("--repeats", type=int, default=5)
     parser.add_argument("--memory", type=int, nargs="*", default=[8, 32], help="windows after which memory is read")
     options = parser.parse_args()
     loaded = load(resolve(options.model), dtype="float32", device="cpu")
+    batch = options.batch or default_batch_size(loaded.model, options.window)
     corpus, make = prepare(loaded, options.window, options.windows)
-    bare(loaded.model, corpus)
-    observed(loaded.model, make)
-    pairs = [(bare(loaded.model, corpus), observed(loaded.model, make)) for _ in range(options.repeats)]
+    bare(loaded.model, corpus, batch)
+    observed(loaded.model, make, batch)
+    pairs = [(bare(loaded.model, corpus, batch), observed(loaded.model, make, batch)) for _ in range(options.repeats)]
     plain, watched = (statistics.median(times) for times in zip(*pairs, strict=True))
     ratios = sorted(b / a for a, b in pairs)
-    print(f"{options.model}, {options.windows} windows of {options.window}, {torch.get_num_threads()} threads")
+    shape = f"{options.windows} windows of {options.window}, {batch} a pass, {torch.get_num_threads()} threads"
+    print(f"{options.model}, {shape}")
     print(f"bare {plain:.2f} s, watched {watched:.2f} s, ratio {watched / plain:.3f}", end=" ")
     print(f"(of pairs: {ratios[0]:.3f} to {ratios[-1]:.3f}, n = {len(pairs)})")
     for windows in options.memory:
         _, make = prepare(loaded, options.window, windows)
-        observed(loaded.model, make)
+        observed(loaded.model, make, batch)
         peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 2**20
         print(f"after {windows} windows: largest resident size {peak:.2f} GiB")
 

@@ -24,7 +24,7 @@ from geomprobe.errors import InvalidParameter, UnsupportedModel, at_least
 from geomprobe.models.load import LoadedModel, load
 from geomprobe.models.quiet import quiet_hub
 from geomprobe.models.resolve import resolve
-from geomprobe.observation import Observation, Progress, choose_probes, corpus_spec, described
+from geomprobe.observation import Observation, Progress, choose_probes, corpus_spec, default_batch_size, described
 from geomprobe.pages import page
 from geomprobe.pages.page import report
 from geomprobe.progress import Reporter
@@ -36,11 +36,6 @@ __all__ = ["analyze", "report"]
 
 DEFAULT_WINDOW = 512
 RUNS = Path("runs")
-# Windows of one forward pass: enough tokens to keep the device busy, few enough that the logits over a large
-# vocabulary stay within some memory.
-_TOKENS_A_PASS = {"cpu": 512}
-_TOKENS_ELSEWHERE = 8192
-_LOGIT_BYTES = 2 << 30
 
 
 def analyze(  # noqa: PLR0913 (each is a setting of the command line, by the same name)
@@ -141,7 +136,7 @@ def analyze(  # noqa: PLR0913 (each is a setting of the command line, by the sam
     settings = {
         "probes": described(chosen),
         "seed": seed,
-        "batch_size": batch_size or _batch_size(subject.model, corpus.window),
+        "batch_size": batch_size or default_batch_size(subject.model, corpus.window),
     }
     analysis = _Analysis(job, subject, corpus, settings)
     folder = analysis.folder(out, overwrite=overwrite)
@@ -228,13 +223,6 @@ def _window(asked: int | None, model: Any) -> int:
     if most is not None and asked > most:
         raise InvalidParameter(f"window must be at most {most}, the positions that this model has; got {asked}.")
     return asked
-
-
-def _batch_size(model: Any, window: int) -> int:
-    device = next(model.parameters()).device.type
-    vocabulary = getattr(model.config.get_text_config(), "vocab_size", 1)
-    fit = _LOGIT_BYTES // max(1, 4 * vocabulary * window)
-    return max(1, min(_TOKENS_A_PASS.get(device, _TOKENS_ELSEWHERE) // window, fit))
 
 
 @contextmanager

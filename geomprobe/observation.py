@@ -5,6 +5,7 @@ import time
 from collections.abc import Callable, Mapping
 from dataclasses import asdict, dataclass
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pandas as pd
@@ -24,6 +25,10 @@ from geomprobe.probes.base import PROBES, OutputProbe, Probe, State, observe
 
 PROGRESS = "progress.json"
 WITHOUT_FLOAT64 = ("mps",)
+# Tokens of one forward pass: enough to keep the device busy and to make what is done once a layer cheap.
+TOKENS_A_PASS = {"cpu": 2048}
+TOKENS_ELSEWHERE = 8192
+LOGIT_BYTES = 1 << 30  # what the logits of a pass may take: a vocabulary of 262 144 needs half of it a window of 512
 SAVE_EVERY = 60.0  # seconds between two savings of the state; a stopped run loses no more than that
 
 
@@ -46,6 +51,14 @@ def choose_probes(names: str | None) -> dict[str, Probe]:
         if name not in list(PROBES):
             raise InvalidParameter(unknown_name("probe", name, PROBES))
     return {name: PROBES[name]() for name in PROBES if name in asked}
+
+
+def default_batch_size(model: Any, window: int) -> int:
+    """Windows of one forward pass where nobody says: what suits the device."""
+    device = next(model.parameters()).device.type
+    vocabulary = getattr(model.config.get_text_config(), "vocab_size", 1)
+    fit = LOGIT_BYTES // max(1, 4 * vocabulary * window)
+    return max(1, min(TOKENS_A_PASS.get(device, TOKENS_ELSEWHERE) // window, fit))
 
 
 def corpus_spec(corpus: Corpus, index: TypeIndex) -> CorpusSpec:

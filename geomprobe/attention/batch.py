@@ -186,6 +186,38 @@ class Visibilities:
         self._kept = {key: value for key, value in self._kept.items() if value[0] is None}
 
 
+@dataclass(frozen=True, eq=False)
+class Edge:
+    """Columns of a block that some rows see and others do not.
+
+    Attributes
+    ----------
+    columns : slice
+    shown : Tensor (batch or 1, 1, row, column)
+        1 where a row sees a key, else 0; of the logits' dtype, as arithmetic is far faster than a fill by mask.
+    penalty : Tensor (batch or 1, 1, row, column)
+        0 where a row sees a key, else HIDDEN.
+    """
+
+    columns: slice
+    shown: Tensor
+    penalty: Tensor
+
+
+def edges_of(visibility: Visibility, start: int, stop: int, dtype: torch.dtype) -> list[Edge]:
+    """The edges of rows start … stop − 1; the same for every layer that shares a mask, so kept with it."""
+    key = ("edges", start, stop, dtype)
+    if key not in visibility.cache:
+        visible, full_from, full_to = visibility.block(start, stop)
+        parts = [slice(0, full_from), slice(full_to, visible.shape[-1])]
+        visibility.cache[key] = [
+            Edge(columns, visible[..., columns].to(dtype), (~visible[..., columns]).to(dtype) * HIDDEN)
+            for columns in parts
+            if columns.start < columns.stop
+        ]
+    return visibility.cache[key]
+
+
 @dataclass(eq=False)
 class Block:
     """Attention of query rows start … start + row − 1 over the keys that they see, computed once for all probes.
@@ -197,20 +229,18 @@ class Block:
     first_key : int
         Position of the first column.
     visibility : Visibility
-    visible : Tensor (batch or 1, 1, row, key), bool
-    full : slice
-        Columns that every row sees.
+    edges : list of Edge
+        The columns that not every row sees.
     products : Tensor (batch, q_head, row, key)
         scale·q·k before soft-cap and bias, hidden entries undefined; the logits where nothing stands between.
     logits : Tensor (batch, q_head, row, key)
-        What enters the softmax; hidden entries hold HIDDEN.
+        What enters the softmax; hidden entries hold HIDDEN, to rounding.
     """
 
     start: int
     first_key: int
     visibility: Visibility
-    visible: Tensor
-    full: slice
+    edges: list[Edge]
     products: Tensor
     logits: Tensor
     sinks: Tensor | None = None
@@ -231,12 +261,27 @@ class Block:
         """|V(t)| of the rows: (batch or 1, 1, row), int64."""
         return self.visibility.count[:, None, self.start : self.start + self.n_rows]
 
-    def hide(self, x: Tensor, value: float) -> Tensor:
-        """`x` (…, row, key) with hidden entries set to `value`, in place; columns that all rows see are not touched."""
-        for columns in (slice(0, self.full.start), slice(self.full.stop, x.shape[-1])):
-            if columns.start < columns.stop:
-                x[..., columns].masked_fill_(~self.visible[..., columns], value)
+    def hide(self, x: Tensor) -> Tensor:
+        """`x` (…, row, key) with hidden entries at HIDDEN, in place; columns that all rows see are not touched."""
+        for edge in self.edges:
+            x[..., edge.columns] += edge.penalty
         return x
+
+    def blank(self, x: Tensor) -> Tensor:
+        """`x` (…, row, key) with hidden entries at 0, in place; columns that all rows see are not touched."""
+        for edge in self.edges:
+            x[..., edge.columns] *= edge.shown
+        return x
+
+    def total(self, x: Tensor) -> Tensor:
+        """Sum of `x` (…, row, key) over the keys that each row sees: (…, row)."""
+        total, at = torch.zeros_like(x[..., 0]), 0
+        for edge in self.edges:
+            if at < edge.columns.start:
+                total += x[..., at : edge.columns.start].sum(-1)
+            total += (x[..., edge.columns] * edge.shown).sum(-1)
+            at = edge.columns.stop
+        return total + x[..., at:].sum(-1) if at < x.shape[-1] else total
 
     @cached_property
     def first_logit(self) -> Tensor:
@@ -340,8 +385,8 @@ def block_rows(batch: QKBatch) -> int:
     return min(1 << (rows.bit_length() - 1), max(16, batch.length))
 
 
-class BlockMaker:
-    """Makes the blocks of a batch one by one, in any order; never a pos × pos tensor for a long text.
+def blocks(batch: QKBatch, *, rows: int | None = None) -> Iterator[Block]:
+    """The attention of a batch block by block; never a pos × pos tensor for a long text.
 
     Parameters
     ----------
@@ -350,43 +395,27 @@ class BlockMaker:
     rows : int, optional
         Query rows a block; by default what keeps a block in cache.
     """
-
-    def __init__(self, batch: QKBatch, *, rows: int | None = None) -> None:
-        query, key = batch.q["scored"], batch.k["scored"]
-        wide = torch.promote_types(query.dtype, torch.float32)
-        n, heads, length, width = query.shape
-        scaled = query.to(wide) * batch.scale
-        self._queries = scaled.reshape(n, batch.kv_heads, heads // batch.kv_heads, length, width)
-        self._keys = key.to(wide).transpose(-1, -2)  # (batch, kv_head, head_dim, pos)
-        self._batch = batch
-        self._step = rows or block_rows(batch)
-        self.starts = range(0, length, self._step)
-
-    def make(self, start: int) -> Block:
-        """The block whose first row is `start`."""
-        batch = self._batch
-        stop = min(start + self._step, batch.length)
-        visible, full_from, full_to = batch.visibility.block(start, stop)
+    query, key = batch.q["scored"], batch.k["scored"]
+    wide = torch.promote_types(query.dtype, torch.float32)
+    n, heads, length, width = query.shape
+    queries = (query.to(wide) * batch.scale).reshape(n, batch.kv_heads, heads // batch.kv_heads, length, width)
+    keys = key.to(wide).transpose(-1, -2)  # (batch, kv_head, head_dim, pos)
+    step = rows or block_rows(batch)
+    for start in range(0, length, step):
+        stop = min(start + step, length)
         first, last = batch.visibility.rows(start, stop)
-        n, kv_heads, _, _, width = self._queries.shape
-        part = self._queries[:, :, :, start:stop].reshape(n, kv_heads, -1, width)
-        products = (part @ self._keys[..., first:last]).view(n, batch.q_heads, stop - start, last - first)
-        return _block(batch, start, first, (visible, slice(full_from, full_to)), products)
+        part = queries[:, :, :, start:stop].reshape(n, batch.kv_heads, -1, width)
+        products = (part @ keys[..., first:last]).view(n, heads, stop - start, last - first)
+        yield _block(batch, start, first, products)
 
 
-def blocks(batch: QKBatch, *, rows: int | None = None) -> Iterator[Block]:
-    """The attention of a batch without padding, block of query rows by block."""
-    maker = BlockMaker(batch, rows=rows)
-    return (maker.make(start) for start in maker.starts)
-
-
-def _block(batch: QKBatch, start: int, first: int, seen: tuple[Tensor, slice], products: Tensor) -> Block:
-    visible, full = seen
+def _block(batch: QKBatch, start: int, first: int, products: Tensor) -> Block:
+    stop, last = start + products.shape[2], first + products.shape[3]
     logits = products if batch.softcap is None else batch.softcap * torch.tanh(products / batch.softcap)
     if batch.bias is not None:
         logits = logits.clone() if logits is products else logits
-        stop, last = start + products.shape[2], first + products.shape[3]
         logits += batch.bias[:, :, start:stop, first:last].to(logits.dtype)
-    block = Block(start, first, batch.visibility, visible, full, products, logits, batch.sinks)
-    block.hide(block.logits, HIDDEN)
+    edges = edges_of(batch.visibility, start, stop, logits.dtype)
+    block = Block(start, first, batch.visibility, edges, products, logits, batch.sinks)
+    block.hide(block.logits)
     return block

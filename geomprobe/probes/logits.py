@@ -204,10 +204,8 @@ def _row_spread(block: Block, values: Tensor, histogram: Tensor) -> dict[str, Te
         mean; sd; lowest, below the mean; top; log_normaliser.
     """
     n_visible = block.n_visible.to(values.dtype)
-    centred = block.hide(values.clone(), 0.0)
-    mean = centred.sum(-1) / n_visible
-    centred -= mean[..., None]
-    block.hide(centred, 0.0)
+    mean = block.total(values) / n_visible
+    centred = block.blank(values - mean[..., None])
     spread = {
         "mean": mean,
         "sd": torch.linalg.vector_norm(centred, dim=-1) / n_visible.sqrt(),
@@ -218,7 +216,7 @@ def _row_spread(block: Block, values: Tensor, histogram: Tensor) -> dict[str, Te
         spread["top"], spread["log_normaliser"] = block.row_max, block.key_log_normaliser
     else:
         spread["top"] = centred.amax(-1) + mean
-        spread["log_normaliser"] = block.hide(centred.clone(), -torch.inf).logsumexp(-1) + mean
+        spread["log_normaliser"] = block.hide(centred.clone()).logsumexp(-1) + mean
     _count(block, centred, histogram)
     return spread
 
@@ -227,9 +225,10 @@ def _count(block: Block, centred: Tensor, histogram: Tensor) -> None:
     """Count centred values by head into `histogram` (q_head, bin), in place; `centred` is used up."""
     bins = CENTRED_BINS
     n, heads, rows, keys = centred.shape
-    slots = centred.mul_(bins.per_unit).sub_(bins.low * bins.per_unit).clamp_(0, bins.count - 1)
-    head = torch.arange(heads, device=slots.device, dtype=slots.dtype)[:, None, None]
-    slots = slots.add_(head, alpha=bins.count).to(torch.int32)
+    # Clamped before the head's number is added, so that no value strays into another head's bins.
+    centred.clamp_(bins.low, bins.high - 0.5 / bins.per_unit)
+    head = torch.arange(heads, device=centred.device, dtype=centred.dtype)[:, None, None]
+    slots = torch.add(head * bins.count - bins.low * bins.per_unit, centred, alpha=bins.per_unit).to(torch.int32)
     found = torch.bincount(slots.flatten(), minlength=heads * bins.count).view(heads, bins.count)
     hidden = rows * keys * n - int(block.n_visible.expand(n, -1, -1).sum())
     found[:, round(-bins.low * bins.per_unit)] -= hidden  # hidden entries were counted at a centred value of 0

@@ -34,9 +34,8 @@ class Loss(OutputProbe):
             for start in range(0, len(predicting), ROWS):
                 part = slice(start, start + ROWS)
                 target = ids[sequence, predicted[part]]
-                loss = torch.nn.functional.cross_entropy(
-                    _wide(row_logits[predicting[part]]), target.to(logits.device), reduction="none"
-                )
+                rows = _wide(_rows(row_logits, predicting[part]))
+                loss = torch.nn.functional.cross_entropy(rows, target.to(logits.device), reduction="none")
                 add_at(state["loss"], document, loss.double().sum()[None])
                 add_at(state["n"], document, torch.full_like(document, len(target)))
 
@@ -49,3 +48,9 @@ class Loss(OutputProbe):
 
 def _wide(logits: Tensor) -> Tensor:
     return logits.to(torch.promote_types(logits.dtype, torch.float32))
+
+
+def _rows(logits: Tensor, positions: Tensor) -> Tensor:
+    """Rows of logits at ascending positions; a view where these are one run, as they are without padding."""
+    first, last = int(positions[0]), int(positions[-1])
+    return logits[first : last + 1] if last - first + 1 == len(positions) else logits[positions]
