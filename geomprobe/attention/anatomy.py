@@ -7,7 +7,7 @@ from torch.nn import Module
 from geomprobe.attention.interface import callers
 from geomprobe.attention.seam import Seen, no_attention, watching
 from geomprobe.attention.spec import LayerSpec, ModelSpec, NormSpec
-from geomprobe.attention.stages import Path
+from geomprobe.attention.trace import Path
 from geomprobe.errors import UnsupportedModel
 
 

@@ -16,7 +16,8 @@ from torch.nn import Module
 
 from geomprobe.attention.call import AttentionCall, read_call
 from geomprobe.attention.interface import callers, listening
-from geomprobe.attention.stages import Event, Notebook, Path, stages_of
+from geomprobe.attention.stages import Notebook
+from geomprobe.attention.trace import Event, Path, stages_of
 from geomprobe.errors import UnsupportedModel, one_of
 from geomprobe.labels import STAGES
 
@@ -83,7 +84,7 @@ def watching(
     """
     names = {id(module): name for name, module in callers(model).items()}
     layers = layer_numbers(model)
-    notebook = Notebook(model) if stages else None
+    notebook = Notebook(callers(model)) if stages else None
 
     def listener(module: Module, kernel: str, args: tuple, kwargs: dict, run: Callable[[], Any]) -> Any:
         if id(module) not in names:

@@ -1,172 +1,29 @@
-"""Finding the stages of queries and keys by following the tensors back from the kernel.
-
-Nothing here knows a family or a class. While an attention module runs, the outputs of its leaf modules and of its
-rotary function are noted; a query that enters the kernel is then traced back, value for value: it is the output of
-the rotary function, whose input is the output of a norm, whose input is the output of a projection, in whatever order
-the model has them.
-"""
+"""Noting what happens inside each attention module, so that queries and keys can be followed back from the kernel."""
 
 import inspect
 import re
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
-from typing import Any, Literal
+from typing import Any
 
 import torch
 from torch import Tensor
 from torch.nn import Module
 
-from geomprobe.attention.interface import callers
+from geomprobe.attention.trace import Event, Kind, Path, trace
 
 # The rotary function is found in the globals of the attention class's own methods. Its name is a hint where to
 # look, no more: it counts only where its output is, bit for bit, what goes on to the kernel.
 _ROTARY_NAME = re.compile(r"rotary|rope|apply_rot", re.IGNORECASE)
-
-Kind = Literal["projection", "norm", "rotation"]
-LAYOUTS = ("heads", "tokens", "flat")
-
-
-@dataclass(frozen=True, eq=False)
-class Event:
-    """Something that happened inside an attention module before its kernel ran."""
-
-    kind: Kind
-    name: str
-    inputs: tuple[Tensor, ...]
-    outputs: tuple[Tensor, ...]
-
-
-@dataclass(frozen=True)
-class Step:
-    """One step of a trace: which event, which of its inputs and outputs, and how that is laid out."""
-
-    kind: Kind
-    name: str
-    event: int
-    index: int
-    layout: str
-
-
-@dataclass(frozen=True)
-class Path:
-    """How a vector came about, from the kernel back.
-
-    Attributes
-    ----------
-    steps : tuple of Step
-        Last step first.
-    complete : bool
-        Whether the trace ends at a projection.
-    """
-
-    steps: tuple[Step, ...]
-    complete: bool
-
-    @property
-    def norm(self) -> Step | None:
-        """The norm on the way, or None."""
-        return next((step for step in self.steps if step.kind == "norm"), None)
-
-    @property
-    def order(self) -> str:
-        """Where the norm stands: before_rope, after_rope, no_rope, or unknown."""
-        kinds = [step.kind for step in self.steps]
-        if "norm" not in kinds or not self.complete:
-            return "unknown"
-        if "rotation" not in kinds:
-            return "no_rope"
-        return "after_rope" if kinds.index("norm") < kinds.index("rotation") else "before_rope"
-
-
-def arrange(tensor: Tensor, layout: str, like: Tensor) -> Tensor | None:
-    """`tensor` in the layout (batch, head, pos, head_dim) of `like`, or None where it is not laid out so.
-
-    Parameters
-    ----------
-    tensor : Tensor
-    layout : {"heads", "tokens", "flat"}
-        (batch, head, pos, head_dim); (batch, pos, head, head_dim); (batch, pos, head · head_dim). A shape does not tell
-        the first two apart where there are as many tokens as heads.
-    like : Tensor (batch, head, pos, head_dim)
-    """
-    batch, heads, length, width = like.shape
-    if layout == "heads":
-        return tensor if tensor.shape == like.shape else None
-    if layout == "tokens":
-        return tensor.transpose(1, 2) if tensor.shape == (batch, length, heads, width) else None
-    if tensor.shape != (batch, length, heads * width):
-        return None
-    return tensor.reshape(batch, length, heads, width).transpose(1, 2)
-
-
-def _layout(tensor: Tensor, like: Tensor) -> str | None:
-    """The layout in which `tensor` is `like`, value for value; None where it is not."""
-    for layout in LAYOUTS:
-        view = arrange(tensor, layout, like)
-        if view is not None and torch.equal(view, like):
-            return layout
-    return None
-
-
-def trace(scored: Tensor, events: list[Event]) -> Path:
-    """Follow `scored` back through `events`.
-
-    Parameters
-    ----------
-    scored : Tensor (batch, head, pos, head_dim)
-        A query or key as the kernel got it.
-    events : list of Event
-        In the order in which they happened.
-    """
-    steps: list[Step] = []
-    current, before = scored, len(events)
-    while before > 0:
-        found = _origin(current, events[:before])
-        if found is None:
-            break
-        before, index, layout = found
-        event = events[before]
-        # What comes out of a norm or a rotation is laid out as what went in.
-        source = arrange(event.inputs[index], layout, scored) if index < len(event.inputs) else None
-        if event.kind == "norm" and source is not None and torch.equal(source, current):
-            continue  # it let the vector pass as it was: an identity, a dropout at rest
-        steps.append(Step(event.kind, event.name, before, index, layout))
-        if event.kind == "projection" or source is None:
-            break
-        current = source
-    complete = bool(steps) and steps[-1].kind == "projection"
-    return Path(tuple(steps), complete)
-
-
-def _origin(current: Tensor, events: list[Event]) -> tuple[int, int, str] | None:
-    """The last event that put `current` out: its place, which of its outputs, and in which layout."""
-    for place in reversed(range(len(events))):
-        for index, output in enumerate(events[place].outputs):
-            layout = _layout(output, current)
-            if layout is not None:
-                return place, index, layout
-    return None
-
-
-def stages_of(scored: Tensor, path: Path, events: list[Event]) -> dict[str, Tensor]:
-    """The stages that the path shows, each (batch, head, pos, head_dim); `scored` is always there."""
-    stages = {"scored": scored}
-    if not path.complete:
-        return stages
-    end = path.steps[-1]
-    rotation = next((step for step in path.steps if step.kind == "rotation"), None)
-    found = {"projected": arrange(events[end.event].outputs[end.index], end.layout, scored), "content": scored}
-    if rotation is not None:
-        found["content"] = arrange(events[rotation.event].inputs[rotation.index], rotation.layout, scored)
-    # A path found in one call may not hold in another: where a cache lends keys, they are longer than the projection.
-    return stages | {name: tensor.detach() for name, tensor in found.items() if tensor is not None}
+# A path that does not end at a projection is looked for again, as a cache may have been in the way, but not for ever.
+ATTEMPTS = 3
 
 
 def rotary_functions(module: Module) -> list[tuple[dict[str, Any], str]]:
-    """(globals, name) of functions with a rotary name that the methods of the module's class call."""
+    """(globals, name) of functions with a rotary name that the methods of the module, and of those in it, call."""
     found: dict[tuple[int, str], dict[str, Any]] = {}
-    for cls in type(module).__mro__:
+    for cls in {base for part in module.modules() for base in type(part).__mro__}:
         if cls.__module__.startswith("torch."):
             continue
         for method in vars(cls).values():
@@ -188,71 +45,133 @@ def _tensors(values: Any) -> tuple[Tensor, ...]:
     return tuple(value for value in values if isinstance(value, Tensor))
 
 
-def _kind(module: Module, inputs: tuple[Tensor, ...], outputs: tuple[Tensor, ...]) -> Kind:
-    """Whether a leaf module mixes channels, or scales each by itself (or does nothing)."""
-    shapes = [parameter.shape for parameter in module.parameters(recurse=False)]
-    if isinstance(module, torch.nn.Linear) or not inputs or not outputs or inputs[0].shape != outputs[0].shape:
+def _scales(module: Module, given: Tensor) -> bool:
+    """Whether the parameters are gains: of the shape of the end of what they multiply."""
+    shapes = [parameter.shape for parameter in module.parameters()]
+    return all(shape == given.shape[given.dim() - len(shape) :] for shape in shapes)
+
+
+def _turns(given: Tensor, made: Tensor) -> bool:
+    """Whether vectors keep their lengths, up to one factor, and not their directions: a rotation."""
+    lengths = given.double().norm(dim=-1), made.double().norm(dim=-1)
+    ratio = lengths[1] / lengths[0].clamp(min=1e-30)
+    return bool((ratio - ratio.mean()).abs().max() <= 1e-2 * ratio.mean())
+
+
+def _kind(module: Module, given: tuple[Tensor, ...], made: tuple[Tensor, ...]) -> Kind:
+    """Whether a module mixes channels, scales each by itself (or does nothing), or rotates."""
+    if isinstance(module, torch.nn.Linear) or not given or not made or given[0].shape != made[0].shape:
         return "projection"
-    # A gain has the shape of the end of what it multiplies, also where each head has one of its own.
-    scales = all(shape == inputs[0].shape[inputs[0].dim() - len(shape) :] for shape in shapes)
-    return "norm" if scales else "projection"
+    if not _scales(module, given[0]):
+        return "projection"
+    parameters = any(True for _ in module.parameters())
+    if len(made) > 1 and not parameters and _turns(given[0], made[0]):
+        return "rotation"
+    return "norm"
+
+
+@dataclass(eq=False)
+class _Page:
+    """The events of one attention module under way; a module that holds others takes its place when it is entered."""
+
+    events: list[Event | None]
 
 
 class Notebook:
-    """What happened inside each attention module since it was entered; forgotten when its kernel has run."""
+    """What happened inside each attention module since it was entered; forgotten when its kernel has run.
 
-    def __init__(self, model: Module) -> None:
-        self._modules = callers(model)
+    Parameters
+    ----------
+    modules : dict from name to Module
+        The attention modules.
+    """
+
+    def __init__(self, modules: dict[str, Module]) -> None:
+        self._modules = modules
         self._open: list[int] = []
-        self._events: dict[int, list[Event]] = {}
+        self._pages: dict[int, _Page] = {}
         self._paths: dict[tuple[int, str, int], Path] = {}
+        self._attempts: dict[tuple[int, str, int], int] = {}
 
     def events(self, module: Module) -> list[Event]:
         """The events inside `module` so far, and forget them."""
-        return self._events.pop(id(module), [])
+        page = self._pages.pop(id(module), None)
+        return [] if page is None else [event for event in page.events if event is not None]
 
     def path(self, module: Module, vector: str, scored: Tensor, events: list[Event]) -> Path:
-        """The path of a vector; traced until one is complete, and then the same ever after."""
+        """The path of a vector; traced until one is complete and sure, and then the same ever after."""
         key = (id(module), vector, len(events))
         path = self._paths.get(key)
         if path is None:
             path = trace(scored, events)
-            if path.complete:
+            self._attempts[key] = self._attempts.get(key, 0) + 1
+            if path.complete and path.sure or self._attempts[key] >= ATTEMPTS and not path.complete:
                 self._paths[key] = path
         return path
 
     def _enter(self, module: Module, _args: Any) -> None:
         self._open.append(id(module))
-        self._events[id(module)] = []
+        self._pages[id(module)] = _Page([])
 
     def _leave(self, module: Module, _args: Any, _output: Any) -> None:
         if self._open and self._open[-1] == id(module):
             self._open.pop()
-        self._events.pop(id(module), None)
+        self._pages.pop(id(module), None)
 
-    def _note(self, name: str, inputs: Any, outputs: Any, module: Module | None = None) -> None:
-        """Note what a leaf module did, or without one the rotary function."""
-        if self._open and self._open[-1] in self._events:
-            given, made = _tensors(inputs), _tensors(outputs)
-            kind: Kind = "rotation" if module is None else _kind(module, given, made)
-            self._events[self._open[-1]].append(Event(kind, name, given, made))
+    @property
+    def _page(self) -> _Page | None:
+        return self._pages.get(self._open[-1]) if self._open else None
 
-    def _leaf_hook(self, name: str) -> Callable[[Module, Any, Any], None]:
-        return lambda module, args, output: self._note(name, args, output, module)
+    def _note(self, name: str, inputs: Any, outputs: Any, module: Module | None = None, slot: int | None = None) -> None:
+        """Note what a module did, or without one the rotary function."""
+        page = self._page
+        if page is None:
+            return
+        given, made = _tensors(inputs), _tensors(outputs)
+        kind: Kind = "rotation" if module is None else _kind(module, given, made)
+        event = Event(kind, name, given, made)
+        if slot is None:
+            page.events.append(event)
+        elif slot < len(page.events):
+            page.events[slot] = event
+
+    def _watch_leaf(self, name: str, leaf: Module) -> list[Any]:
+        return [leaf.register_forward_hook(lambda module, args, output: self._note(name, args, output, module))]
+
+    def _watch_holder(self, name: str, holder: Module) -> list[Any]:
+        """A module that holds others stands before them, so that a trace meets what is inside first."""
+        slots: list[tuple[_Page | None, int]] = []
+
+        def enter(_module: Module, _args: Any) -> None:
+            page = self._page
+            slots.append((page, len(page.events) if page else 0))
+            if page:
+                page.events.append(None)
+
+        def leave(module: Module, args: Any, output: Any) -> None:
+            page, slot = slots.pop() if slots else (None, 0)
+            if page is not None and page is self._page:
+                self._note(name, args, output, module, slot)
+
+        return [
+            holder.register_forward_pre_hook(enter),
+            holder.register_forward_hook(leave, always_call=True),
+        ]
 
     @contextmanager
     def writing(self) -> Iterator["Notebook"]:
         """Take notes until the context closes; hooks and wrapped functions are gone afterwards."""
-        handles = []
+        handles: list[Any] = []
         rotations: set[tuple[int, str]] = set()
         try:
             for owner_name, owner in self._modules.items():
                 handles.append(owner.register_forward_pre_hook(self._enter, prepend=True))
                 handles.append(owner.register_forward_hook(self._leave, always_call=True))
-                for name, leaf in owner.named_modules():
-                    if name and not any(True for _ in leaf.children()):
+                for name, part in owner.named_modules():
+                    if name:
                         full = f"{owner_name}.{name}" if owner_name else name
-                        handles.append(leaf.register_forward_hook(self._leaf_hook(full)))
+                        leaf = not any(True for _ in part.children())
+                        handles += self._watch_leaf(full, part) if leaf else self._watch_holder(full, part)
                 for scope, name in rotary_functions(owner):
                     if (id(scope), name) not in rotations:
                         _watch_rotation(scope, name, self)
@@ -264,7 +183,7 @@ class Notebook:
             for key in rotations:
                 _leave_rotation(key, self)
             self._open.clear()
-            self._events.clear()
+            self._pages.clear()
 
 
 @dataclass
