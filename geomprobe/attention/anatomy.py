@@ -5,7 +5,7 @@ from torch import Tensor
 from torch.nn import Module
 
 from geomprobe.attention.interface import callers
-from geomprobe.attention.seam import Seen, no_attention, watching
+from geomprobe.attention.seam import Seen, attending, no_attention, watching
 from geomprobe.attention.spec import LayerSpec, ModelSpec, NormSpec
 from geomprobe.attention.trace import Path
 from geomprobe.errors import UnsupportedModel
@@ -83,7 +83,7 @@ def examine(model: Module, ids: Tensor) -> ModelSpec:
     UnsupportedModel
         Where no attention is seen, or where layers that ask the interface did not show.
     """
-    if not callers(model):
+    if not attending(model):
         raise UnsupportedModel(no_attention(model))
     layers: list[LayerSpec] = []
 

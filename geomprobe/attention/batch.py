@@ -81,7 +81,7 @@ class QKBatch:
     visibility : Visibility
     scale : float
     softcap : float or None
-    sinks : Tensor (q_head,) or None
+    sinks : Tensor (batch or 1, q_head, pos or 1) or None
     bias : Tensor (batch or 1, q_head or 1, pos, pos) or None
     """
 
@@ -125,6 +125,10 @@ class QKBatch:
         bias = self.bias
         if bias is not None:
             bias = bias[item if len(bias) > 1 else 0][None][:, :, positions][..., positions]
+        sinks = self.sinks
+        if sinks is not None:
+            sinks = sinks[item : item + 1] if len(sinks) > 1 else sinks
+            sinks = sinks[:, :, positions] if sinks.shape[2] > 1 else sinks
         return replace(
             self,
             q=cut(self.q),
@@ -133,6 +137,7 @@ class QKBatch:
             tokens=self.tokens.select(item, positions),
             visibility=self.visibility.select(item, positions),
             bias=bias,
+            sinks=sinks,
         )
 
     def without_padding(self) -> list["QKBatch"]:
@@ -243,7 +248,7 @@ class Block:
     edges: list[Edge]
     products: Tensor
     logits: Tensor
-    sinks: Tensor | None = None
+    sinks: Tensor | None = None  # (batch or 1, q_head, row or 1)
     _rest: dict[str, Tensor] = field(default_factory=dict, repr=False)
 
     @property
@@ -342,7 +347,7 @@ class Block:
         """Log-sum-exp over the keys and the learned sink: (batch, q_head, row)."""
         if self.sinks is None:
             return self.key_log_normaliser
-        return torch.logaddexp(self.key_log_normaliser, self.sinks.to(self.logits.dtype)[None, :, None])
+        return torch.logaddexp(self.key_log_normaliser, self.sinks.to(self.logits.dtype))
 
     @cached_property
     def first_probability(self) -> Tensor:
@@ -416,6 +421,7 @@ def _block(batch: QKBatch, start: int, first: int, products: Tensor) -> Block:
         logits = logits.clone() if logits is products else logits
         logits += batch.bias[:, :, start:stop, first:last].to(logits.dtype)
     edges = edges_of(batch.visibility, start, stop, logits.dtype)
-    block = Block(start, first, batch.visibility, edges, products, logits, batch.sinks)
+    sinks = batch.sinks if batch.sinks is None or batch.sinks.shape[2] == 1 else batch.sinks[:, :, start:stop]
+    block = Block(start, first, batch.visibility, edges, products, logits, sinks)
     block.hide(block.logits)
     return block

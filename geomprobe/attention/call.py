@@ -30,8 +30,8 @@ class AttentionCall:
     scale : float
         What the product is multiplied by; head_dim^-½ where the model passes none.
     softcap : float or None
-    sinks : Tensor (q_head,) or None
-        Learned sink logits.
+    sinks : Tensor (batch or 1, q_head, query or 1) or None
+        Learned sink logits; of each query where they depend on the input.
     bias : Tensor (batch or 1, q_head, query, key) or None
         A bias that is added to the logits apart from the mask.
     is_causal : bool
@@ -112,9 +112,17 @@ def _sinks(kwargs: dict[str, Any]) -> Tensor | None:
     sinks = kwargs.get("s_aux")
     if sinks is None:
         sinks = kwargs.get("sinks")
-    if sinks is not None and sinks.dim() != 1:
-        raise UnsupportedModel("This model's learned sinks depend on the input; geomprobe reads one logit a head.")
-    return None if sinks is None else sinks.detach()
+    if sinks is None:
+        return None
+    sinks = sinks.detach()
+    if sinks.dim() == 4 and sinks.shape[3] == 1:
+        return sinks[..., 0]
+    if sinks.dim() != 1:
+        raise UnsupportedModel(
+            f"This model's learned sinks have the shape {tuple(sinks.shape)}; geomprobe reads one logit a head, or one a "
+            "query and head."
+        )
+    return sinks[None, :, None]
 
 
 def read_call(

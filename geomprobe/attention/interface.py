@@ -85,14 +85,27 @@ def listening(listener: Listener) -> Iterator[None]:
 
 def callers(model: Module) -> dict[str, Module]:
     """The modules of `model` whose code asks the interface for a kernel, by name, in the order of the model."""
+    return _whose_code_names(model, {"ALL_ATTENTION_FUNCTIONS"})
 
-    def asks(cls: type) -> bool:
+
+def bypassing(model: Module) -> dict[str, Module]:
+    """The modules of `model` that may compute attention in code of their own, by name, in the order of the model.
+
+    Their code names a softmax, which a router of experts does too: whether it is attention shows when they run.
+    """
+    through = callers(model)
+    found = _whose_code_names(model, {"softmax", "scaled_dot_product_attention"})
+    return {name: module for name, module in found.items() if name not in through}
+
+
+def _whose_code_names(model: Module, wanted: set[str]) -> dict[str, Module]:
+    def does(cls: type) -> bool:
         for base in cls.__mro__:
-            if base is PreTrainedModel:  # it knows the interface, to switch kernels; it does not attend
-                break
+            if base is PreTrainedModel or base.__module__.startswith("torch."):
+                break  # it knows the interface, to switch kernels; it does not attend
             for method in vars(base).values():
                 code = getattr(inspect.unwrap(method), "__code__", None) if callable(method) else None
-                if code is not None and "ALL_ATTENTION_FUNCTIONS" in code.co_names:
+                if code is not None and not wanted.isdisjoint(code.co_names):
                     return True
         return False
 
@@ -101,7 +114,7 @@ def callers(model: Module) -> dict[str, Module]:
     for name, module in model.named_modules():
         cls = type(module)
         if cls not in known:
-            known[cls] = asks(cls)
+            known[cls] = does(cls)
         if known[cls]:
             found[name] = module
     return found

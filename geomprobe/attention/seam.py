@@ -15,7 +15,8 @@ from torch import Tensor
 from torch.nn import Module
 
 from geomprobe.attention.call import AttentionCall, read_call
-from geomprobe.attention.interface import callers, listening
+from geomprobe.attention.interface import bypassing, callers, listening
+from geomprobe.attention.products import Place, Products
 from geomprobe.attention.stages import Notebook
 from geomprobe.attention.trace import Event, Path, stages_of
 from geomprobe.errors import UnsupportedModel, one_of
@@ -52,10 +53,15 @@ class Seen:
         return Seen(replace(self.call, **tensors), self.paths, events)
 
 
-def layer_numbers(model: Module) -> dict[str, int]:
-    """The layer of each module that calls the attention interface: its own layer_idx, else the number in its name."""
+def attending(model: Module) -> dict[str, Module]:
+    """The modules that attend or may attend, by name: those that call the interface, and those with a softmax."""
+    return callers(model) | bypassing(model)
+
+
+def layer_numbers(modules: dict[str, Module]) -> dict[str, int]:
+    """The layer of each attention module: its own layer_idx, else the number in its name."""
     numbers = {}
-    for order, (name, module) in enumerate(callers(model).items()):
+    for order, (name, module) in enumerate(modules.items()):
         own = getattr(module, "layer_idx", None)
         digits = re.findall(r"\d+", name)
         numbers[name] = own if isinstance(own, int) else int(digits[-1]) if digits else order
@@ -70,44 +76,108 @@ def watching(
     after: Callable[[Seen, Any], None] | None = None,
     stages: bool = True,
 ) -> Iterator[None]:
-    """Call `see` for every attention product of `model`, before its kernel runs, until the context closes.
+    """Call `see` for every attention product of `model` until the context closes.
 
     Parameters
     ----------
     model : Module
     see : callable
-        Gets a Seen. It must not write into the tensors: they are the model's own.
+        Gets a Seen. It must not write into the tensors: they are the model's own. Called before the kernel runs, or, in
+        a module that has its own code instead of a kernel, when that has run.
     after : callable, optional
         Gets the same Seen and what the kernel returned.
     stages : bool
         Whether to note how queries and keys came about; without, only `scored` is known.
+
+    Raises
+    ------
+    UnsupportedModel
+        From inside the model, where a module attends in a way that cannot be read.
     """
-    names = {id(module): name for name, module in callers(model).items()}
-    layers = layer_numbers(model)
-    notebook = Notebook(callers(model)) if stages else None
+    modules = attending(model)
+    names = {id(module): name for name, module in modules.items()}
+    layers = layer_numbers(modules)
+    notebook = Notebook(modules) if stages else None
+
+    def seen_of(call: AttentionCall) -> Seen:
+        events = notebook.events(call.module) if notebook else []
+        paths = {}
+        if notebook:
+            vectors = {"q": call.query, "k": call.key, "v": call.value}
+            paths = {vector: notebook.path(call.module, vector, scored, events) for vector, scored in vectors.items()}
+        return Seen(call, paths, events)
 
     def listener(module: Module, kernel: str, args: tuple, kwargs: dict, run: Callable[[], Any]) -> Any:
         if id(module) not in names:
             return run()
         name = names[id(module)]
-        call = read_call((name, layers[name]), module, kernel, args, kwargs)
-        events = notebook.events(module) if notebook else []
-        paths = {}
-        if notebook:
-            vectors = {"q": call.query, "k": call.key, "v": call.value}
-            paths = {vector: notebook.path(module, vector, scored, events) for vector, scored in vectors.items()}
-        seen = Seen(call, paths, events)
+        seen = seen_of(read_call((name, layers[name]), module, kernel, args, kwargs))
         see(seen)
-        output = run()
+        if own_code is not None:
+            own_code.products.paused += 1
+        try:
+            output = run()
+        finally:
+            if own_code is not None:
+                own_code.products.paused -= 1
         if after is not None:
             after(seen, output)
         return output
 
+    def see_own(call: AttentionCall, output: tuple[Tensor, Tensor | None]) -> None:
+        seen = seen_of(call)
+        see(seen)
+        if after is not None:
+            after(seen, output)
+
+    aside = {name: Place(module, name, layers[name]) for name, module in bypassing(model).items()}
+    own_code = _OwnCode(list(aside.values()), see_own) if aside else None
     with ExitStack() as stack:
         if notebook:
             stack.enter_context(notebook.writing())
         stack.enter_context(listening(listener))
+        if own_code is not None:
+            stack.enter_context(own_code.watched())
         yield
+
+
+class _OwnCode:
+    """Modules with attention in code of their own: which of them is under way, and what it multiplies."""
+
+    def __init__(
+        self, places: list[Place], see: Callable[[AttentionCall, tuple[Tensor, Tensor | None]], None]
+    ) -> None:
+        self._places = places
+        self._open: list[tuple[Place, int]] = []
+        self.products = Products(lambda: self._open[-1] if self._open else None, see)
+
+    @contextmanager
+    def watched(self) -> Iterator[None]:
+        """Look at every operation until the context closes."""
+        handles: list[Any] = []
+        try:
+            for place in self._places:
+                handles.append(place.module.register_forward_pre_hook(self._enter(place), with_kwargs=True))
+                handles.append(place.module.register_forward_hook(self._leave, always_call=True))
+            with self.products:
+                yield
+        finally:
+            for handle in handles:
+                handle.remove()
+            self._open.clear()
+            self.products.forget()
+
+    def _enter(self, place: Place) -> Callable[[Module, tuple, dict], None]:
+        def enter(_module: Module, args: tuple, kwargs: dict) -> None:
+            given = [x for x in (*args, *kwargs.values()) if isinstance(x, Tensor) and x.dim() > 1]
+            self._open.append((place, given[0].shape[0] if given else 1))
+
+        return enter
+
+    def _leave(self, module: Module, _args: Any, _output: Any) -> None:
+        if self._open and self._open[-1][0].module is module:
+            self._open.pop()
+            self.products.forget()
 
 
 def logits(query: Tensor, call: AttentionCall, key: Tensor) -> Tensor:
@@ -129,7 +199,7 @@ def logits(query: Tensor, call: AttentionCall, key: Tensor) -> Tensor:
     if visible is not None:
         x = x.masked_fill(~visible, float("-inf"))
     if call.sinks is not None:
-        column = call.sinks.to(x.dtype).view(1, -1, 1, 1).expand(*x.shape[:3], 1)
+        column = call.sinks.to(x.dtype)[..., None].expand(*x.shape[:3], 1)
         x = torch.cat([x, column], dim=-1)
     return x
 
@@ -254,7 +324,7 @@ def capture(model: Module, *, stages: Sequence[str] = ("scored",)) -> Iterator[R
     asked = (stages,) if isinstance(stages, str) else tuple(stages)
     for stage in asked:
         one_of("stages", stage, STAGES)
-    if not callers(model):
+    if not attending(model):
         raise UnsupportedModel(no_attention(model))
     records = Records()
     with watching(model, lambda seen: records._add(seen, asked), stages=asked != ("scored",)):

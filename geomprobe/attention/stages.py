@@ -78,7 +78,7 @@ class _Page:
 
 
 class Notebook:
-    """What happened inside each attention module since it was entered; forgotten when its kernel has run.
+    """What happened inside each attention module since it was entered; forgotten when it is left.
 
     Parameters
     ----------
@@ -94,8 +94,8 @@ class Notebook:
         self._attempts: dict[tuple[int, str, int], int] = {}
 
     def events(self, module: Module) -> list[Event]:
-        """The events inside `module` so far, and forget them."""
-        page = self._pages.pop(id(module), None)
+        """The events inside `module` so far."""
+        page = self._pages.get(id(module))
         return [] if page is None else [event for event in page.events if event is not None]
 
     def path(self, module: Module, vector: str, scored: Tensor, events: list[Event]) -> Path:

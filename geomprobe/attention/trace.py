@@ -104,11 +104,14 @@ class _Tracer:
 
     def run(self) -> Path:
         """Follow every channel as far as it goes."""
-        before = len(self.events)
-        while before > 0 and bool(self.open.any()):
+        before = untried = len(self.events)
+        while bool(self.open.any()):
             for place in reversed(range(before)):
                 self._through(place)
-            before = self._made_of(before) if bool(self.open.all()) else 0
+            source = self._made_of(untried) if bool(self.open.all()) else None
+            if source is None:
+                break
+            before, untried = source + 1, source
         return Path(tuple(self.steps), bool(self.ended.all()), all(step.found.sure for step in self.steps))
 
     def _columns(self, tensor: Tensor, layout: Layout) -> Tensor | None:
@@ -146,8 +149,8 @@ class _Tracer:
             self.prints[found.channels] = fingerprints(given)
         return True
 
-    def _made_of(self, before: int) -> int:
-        """Whether the whole vector is some output scaled or normed; where to go on from, 0 if nowhere."""
+    def _made_of(self, before: int) -> int | None:
+        """Which earlier event the whole vector is an output of, scaled or normed; None where of none."""
         n = self.now.shape[2]
         everything = torch.arange(n, device=self.now.device)
         for place in reversed(range(before)):
@@ -168,8 +171,8 @@ class _Tracer:
                         self.steps.append(Step(kind, "", place, index, layout, found, relation))
                         self.now = source.clone()
                         self.prints = fingerprints(self.now)
-                        return place + 1
-        return 0
+                        return place
+        return None
 
 
 def trace(scored: Tensor, events: list[Event]) -> Path:

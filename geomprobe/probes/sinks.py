@@ -78,7 +78,7 @@ class Sinks(AttentionProbe):
             rest = block.rest_weight[..., : BEGIN - block.first_key].sum(-1) * block.rest_factor
             scratch["begin"][..., rows] = rest + block.first_probability
         if block.sinks is not None:
-            scratch["learned"][..., rows] = block.sinks[None, :, None] - block.log_normaliser
+            scratch["learned"][..., rows] = block.sinks - block.log_normaliser
         scratch["mass"][..., block.keys] += block.key_mass
 
     def close(self, state: State, batch: QKBatch, scratch: Scratch) -> None:

@@ -96,8 +96,10 @@ def test_cap_and_sinks():
     assert call(softcap=30).softcap == 30.0
     sinks = torch.arange(4.0)
     for name in ("s_aux", "sinks"):
-        assert torch.equal(call(**{name: sinks}).sinks, sinks)
-    with pytest.raises(UnsupportedModel, match="learned sinks depend on the input; geomprobe reads one logit a head"):
+        assert torch.equal(call(**{name: sinks}).sinks, sinks[None, :, None])
+    of_each_query = torch.randn(1, 4, 6, 1)
+    assert torch.equal(call(sinks=of_each_query).sinks, of_each_query[..., 0])
+    with pytest.raises(UnsupportedModel, match=r"learned sinks have the shape \(1, 4\); geomprobe reads one logit a head"):
         call(s_aux=sinks[None])
 
 
