@@ -43,6 +43,8 @@ def _norm_spec(model: Module, path: Path, seen: Seen, vector: str) -> NormSpec |
     step = path.norm
     if step is None:
         return None
+    if step.relation is not None:  # a few lines of code, no module
+        return NormSpec("", step.relation.axis, path.order, step.relation.gain.flatten().numpy())
     entered = seen.events[step.event].inputs[step.index]  # (…, channels that are normed together)
     scored = seen.call.query if vector == "q" else seen.call.key
     heads, width = scored.shape[1], entered.shape[-1]
@@ -53,12 +55,17 @@ def _norm_spec(model: Module, path: Path, seen: Seen, vector: str) -> NormSpec |
     return NormSpec(step.name, "full" if full else "head", path.order, gain.numpy())
 
 
-def _window(seen: Seen, length: int) -> int | None:
+def window_of(seen: Seen) -> int | None:
     """Keys that a late query sees, itself included, where that is less than all.
 
     A text shorter than the window does not show it: then what the model hands its kernel tells, or its module.
     """
-    visible = int(seen.call.visibility().count[0, -1])
+    length = seen.call.key.shape[2]
+    try:
+        visible = int(seen.call.visibility().count[0].max())
+    except UnsupportedModel:  # a mask that is not made of intervals: count what the most open row sees
+        mask = seen.call.visible()
+        visible = length if mask is None else int(mask.sum(-1).max())
     if visible < length:
         return visible
     told = seen.call.window if seen.call.window is not None else getattr(seen.call.module, "sliding_window", None)
@@ -102,7 +109,7 @@ def examine(model: Module, ids: Tensor) -> ModelSpec:
                 q_heads=call.query.shape[1],
                 kv_heads=call.key.shape[1],
                 head_dim=call.query.shape[3],
-                window=_window(seen, ids.shape[1]),
+                window=window_of(seen),
                 scale=call.scale,
                 softcap=call.softcap,
                 learned_sinks=call.sinks is not None,

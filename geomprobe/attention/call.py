@@ -119,8 +119,8 @@ def _sinks(kwargs: dict[str, Any]) -> Tensor | None:
         return sinks[..., 0]
     if sinks.dim() != 1:
         raise UnsupportedModel(
-            f"This model's learned sinks have the shape {tuple(sinks.shape)}; geomprobe reads one logit a head, or one a "
-            "query and head."
+            f"This model's learned sinks have the shape {tuple(sinks.shape)}; "
+            "geomprobe reads one logit a head, or one a query and head."
         )
     return sinks[None, :, None]
 

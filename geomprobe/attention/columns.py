@@ -137,5 +137,5 @@ def match(wanted: Tensor, open_channels: Tensor, have: Tensor) -> Match | None:
     again = (at + 1).clamp(max=len(ordered) - 1)
     sure = not bool(((ordered[again] == wanted) & (again != at) & there).any())
     channels, found = everything[there], places[at[there]]
-    start = int(found[0]) if len(channels) == n and torch.equal(found, everything + found[0]) else None
-    return Match(channels, found, start, sure)
+    first: int | None = int(found[0]) if len(channels) == n and torch.equal(found, everything + found[0]) else None
+    return Match(channels, found, first, sure)

@@ -94,7 +94,7 @@ def bypassing(model: Module) -> dict[str, Module]:
     Their code names a softmax, which a router of experts does too: whether it is attention shows when they run.
     """
     through = callers(model)
-    found = _whose_code_names(model, {"softmax", "scaled_dot_product_attention"})
+    found = _whose_code_names(model, {"softmax", "Softmax", "scaled_dot_product_attention"})
     return {name: module for name, module in found.items() if name not in through}
 
 

@@ -1,8 +1,9 @@
 """Proof, on the user's own model, that what is captured is what the model computes."""
 
 import math
-from collections.abc import Iterator
-from contextlib import contextmanager
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager, suppress
+from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
@@ -13,7 +14,7 @@ from torch.nn import Module
 
 from geomprobe.attention.batch import Tokens, Visibilities, blocks, make_batch
 from geomprobe.attention.call import AttentionCall
-from geomprobe.attention.seam import Seen, logits, watching
+from geomprobe.attention.seam import Seen, logits, no_attention, watching
 from geomprobe.attention.spec import ModelSpec
 from geomprobe.errors import ParityError, UnsupportedModel
 from geomprobe.labels import WHOLE_MODEL
@@ -65,7 +66,8 @@ def eager(model: Any) -> Iterator[None]:
         (c, c._attn_implementation_internal) for c in configs.values() if hasattr(c, "_attn_implementation_internal")
     ]
     try:
-        model.set_attn_implementation("eager")
+        with suppress(ValueError, NotImplementedError):  # a model without kernels to choose from
+            model.set_attn_implementation("eager")
         yield
     finally:
         for config, implementation in before:
@@ -99,6 +101,78 @@ def _weights(output: Any) -> Tensor | None:
     if isinstance(output, tuple) and len(output) > 1 and isinstance(output[1], Tensor):
         return output[1]
     return None
+
+
+@dataclass(frozen=True)
+class Agreement:
+    """How far attention rebuilt from captured queries and keys is from the model's own, at worst.
+
+    Attributes
+    ----------
+    attention : float
+        Of probabilities, against the weights of eager attention; NaN where no kernel gives any.
+    output : float
+        Of attention times values, against what the kernel in use gives, relative to the values' size.
+    watched : float
+        Of the model's outputs, watched against unwatched; 0 where they are bit for bit the same.
+    tolerance : float
+        What rounding allows in the layer that is furthest off.
+    worst : str
+        That layer.
+    """
+
+    attention: float
+    output: float
+    watched: float
+    tolerance: float
+    worst: str
+
+    @property
+    def ok(self) -> bool:
+        """Whether everything is within what rounding allows."""
+        return not self.attention > self.tolerance and self.output <= self.tolerance and self.watched == 0
+
+
+def agreement(model: Module, forward: Callable[[], Any]) -> Agreement:
+    """Compare what is captured with what the model computes, on any input, without the blocks that probes get."""
+    found: list[tuple[float, float, float, float, str]] = []  # (excess, attention, output, bound, layer)
+
+    def compare(seen: Seen, output: Any) -> None:
+        call = seen.call
+        wide = torch.promote_types(call.query.dtype, torch.float32)
+        made = logits(call.query.to(wide), call, call.key.to(wide)).softmax(-1)[..., : call.key.shape[2]].nan_to_num()
+        own, bound = _weights(output), tolerance_of(call)
+        values = call.value.repeat_interleave(call.query.shape[1] // call.value.shape[1], dim=1).to(wide)
+        mixed = (made @ values).transpose(1, 2)
+        alive = made.sum(-1) > 0  # rows of padding see nothing
+        put_out = output[0].reshape(mixed.shape).nan_to_num() * alive.transpose(1, 2)[..., None]
+        size = max(1.0, float(values.abs().max()))
+        off_output = _worst(mixed, put_out) / size
+        off = math.nan
+        if own is not None and call.sinks is None:
+            off = _worst(made, own[..., : made.shape[-1]].nan_to_num() * alive[..., None])
+        found.append((max(0.0 if math.isnan(off) else off, off_output) / bound, off, off_output, bound, call.name))
+
+    with torch.no_grad():
+        untouched = _tensors(forward())
+        with watching(model, lambda _seen: None, after=compare):
+            watched = _tensors(forward())
+        with eager(model), watching(model, lambda _seen: None, after=compare, stages=False):
+            forward()
+    if not found:
+        raise UnsupportedModel(no_attention(model))
+    changed = max((_worst(a, b) for a, b in zip(untouched, watched, strict=True)), default=0.0)
+    _, _, _, bound, name = max(found)
+    weights = [off for _, off, _, _, _ in found if not math.isnan(off)]
+    return Agreement(max(weights, default=math.nan), max(off for _, _, off, _, _ in found), changed, bound, name)
+
+
+def _tensors(value: Any) -> list[Tensor]:
+    """Every floating tensor in an output."""
+    if isinstance(value, Tensor):
+        return [value.clone()] if value.is_floating_point() else []
+    parts = value.values() if hasattr(value, "values") else value if isinstance(value, tuple | list) else ()
+    return [x for part in parts for x in _tensors(part)]
 
 
 def check_parity(model: Module, spec: ModelSpec, ids: Tensor) -> pd.DataFrame:

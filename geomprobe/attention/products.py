@@ -5,7 +5,8 @@ and to the values that this multiplies; what happens in between (a scale, ALiBi,
 which gives the factor and the shift of every logit. It counts only where they explain what entered the softmax.
 """
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Any
 
@@ -142,8 +143,8 @@ class Products(TorchFunctionMode):
         left, right = operands
         if id(left) in self._strays or id(right) in self._strays:
             raise UnsupportedModel(
-                f"{type(place[0].module).__name__} ({place[0].name}) computes attention in code of its own, in which no "
-                "product of queries and keys can be followed to its softmax; geomprobe cannot read it."
+                f"{type(place[0].module).__name__} ({place[0].name}) computes attention in code of its own, in which "
+                "no product of queries and keys can be followed to its softmax; geomprobe cannot read it."
             )
         weights = self._weights.get(id(left))
         if weights is not None:
@@ -163,14 +164,8 @@ class Products(TorchFunctionMode):
                 continue
             if id(x) in self._chains:
                 chain = self._chains[id(x)]
-                before, after = args[:place], args[place + 1 :]
-
-                def replay(y: Tensor) -> Any:
-                    return func(*before, y, *after, **kwargs)
-
-                self._chains[id(output)] = _Chain(
-                    output, chain.query, chain.key, chain.shape, (*chain.replays, replay)
-                )
+                replays = (*chain.replays, _replay(func, (args, kwargs), place))
+                self._chains[id(output)] = _Chain(output, chain.query, chain.key, chain.shape, replays)
                 return
             if id(x) in self._strays:
                 self._strays[id(output)] = output
@@ -182,22 +177,24 @@ class Products(TorchFunctionMode):
 
     def _finish(self, weights: _Weights, value: Tensor, output: Tensor, place: tuple[Place, int]) -> None:
         where, batch = place
-        query, key = _four(weights.chain.query, batch), _four(weights.chain.key, batch)
-        value, entered = _four(value.detach(), batch), _four(weights.entered, batch)
+        query, key, values, entered = (
+            _four(x.detach(), batch) for x in (weights.chain.query, weights.chain.key, value, weights.entered)
+        )
         found = None
-        if query is not None and key is not None and value is not None and entered is not None:
+        if query is not None and key is not None and values is not None and entered is not None:
             found = _explain(weights.chain, (query, key.transpose(-1, -2), entered), batch)
+            if found is not None:
+                scale, shift = found
+                call = _call(where, (query, key.transpose(-1, -2), values), scale, mask=shift)
+                made = _four(output, batch)
+                own = _four(weights.softmax, batch)
+                self._see(call, (made.transpose(1, 2) if made is not None else output, own))
         if found is None:
             raise UnsupportedModel(
                 f"{type(where.module).__name__} ({where.name}) computes attention in code of its own, and queries, "
                 "keys and what is added to their product do not account for what enters its softmax; "
                 "geomprobe cannot read it."
             )
-        scale, shift = found
-        call = _call(where, (query, key.transpose(-1, -2), value), scale, mask=shift)
-        own = _four(weights.softmax, batch)
-        made = _four(output, batch)
-        self._see(call, (made.transpose(1, 2) if made is not None else output, own))
 
     def _sdpa(self, args: tuple, kwargs: dict[str, Any], output: Tensor, place: tuple[Place, int]) -> None:
         where, batch = place
@@ -213,6 +210,60 @@ class Products(TorchFunctionMode):
         scale = query.shape[-1] ** -0.5 if scale is None else float(scale)
         call = _call(where, (query, key, value), scale, mask=mask, kernel="sdpa", causal=bool(given.get("is_causal")))
         self._see(call, (made.transpose(1, 2), None))
+
+
+def _replay(func: Any, call: tuple[tuple, dict], place: int) -> Replay:
+    """The function with its argument at `place` left open."""
+    args, kwargs = call
+    return lambda y: func(*args[:place], y, *args[place + 1 :], **kwargs)
+
+
+class OwnCode:
+    """Modules with attention in code of their own: which of them is under way, and what it multiplies."""
+
+    def __init__(self, places: list[Place], see: Callable[[AttentionCall, tuple[Tensor, Tensor | None]], None]) -> None:
+        self._places = places
+        self._open: list[tuple[Place, int]] = []
+        self._products = Products(lambda: self._open[-1] if self._open else None, see)
+        self.entered = False  # whether any of them has run
+
+    @contextmanager
+    def pausing(self) -> Iterator[None]:
+        """Look away while a kernel of the interface runs, which is watched elsewhere."""
+        self._products.paused += 1
+        try:
+            yield
+        finally:
+            self._products.paused -= 1
+
+    @contextmanager
+    def watched(self) -> Iterator[None]:
+        """Look at every operation until the context closes."""
+        handles: list[Any] = []
+        try:
+            for place in self._places:
+                handles.append(place.module.register_forward_pre_hook(self._enter(place), with_kwargs=True))
+                handles.append(place.module.register_forward_hook(self._leave, always_call=True))
+            with self._products:
+                yield
+        finally:
+            for handle in handles:
+                handle.remove()
+            self._open.clear()
+            self._products.forget()
+
+    def _enter(self, place: Place) -> Callable[[Module, tuple, dict], None]:
+        def enter(_module: Module, args: tuple, kwargs: dict) -> None:
+            self.entered = True
+            given = [x for x in (*args, *kwargs.values()) if isinstance(x, Tensor) and x.dim() > 1]
+            self._open.append((place, given[0].shape[0] if given else 1))
+
+        return enter
+
+    def _leave(self, module: Module, _args: Any, _output: Any) -> None:
+        if self._open and self._open[-1][0].module is module:
+            self._open.pop()
+            self._products.forget()
 
 
 def _four(tensor: Tensor, batch: int) -> Tensor | None:

@@ -6,6 +6,7 @@ from typing import Literal
 import torch
 from torch import Tensor
 
+Kind = Literal["scale", "rms", "l2", "clip", "clamp", "other"]
 ROUNDING = 64  # in units of the dtype's ε: what a norm of some hundred channels may round
 
 
@@ -15,8 +16,9 @@ class Relation:
 
     Attributes
     ----------
-    kind : {"scale", "rms", "l2", "clip", "other"}
-        "scale" where the factor is one number or one a position; "rms" or "l2" where it makes all lengths equal;
+    kind : {"scale", "rms", "l2", "clip", "clamp", "other"}
+        "scale" where the factor is one number, one a channel or one a position; "clamp" where each channel is cut off
+        by itself; "rms" or "l2" where it makes all lengths equal;
         "clip" where it shortens what is too long; "other" where it depends on the vector in another way.
     axis : {"head", "full"}
         Whether each head has a factor of its own.
@@ -24,7 +26,7 @@ class Relation:
         Of ones where there is none.
     """
 
-    kind: Literal["scale", "rms", "l2", "clip", "other"]
+    kind: Kind
     axis: Literal["head", "full"]
     gain: Tensor
 
@@ -52,6 +54,12 @@ def relate(made: Tensor, source: Tensor) -> Relation | None:
     ones = torch.ones(y.shape[1], y.shape[3], dtype=torch.float64)
     if _near(y, _fit(y, x, (0, 1, 2, 3)) * x, epsilon):
         return Relation("scale", "full", ones)
+    by_channel = _fit(y, x, (0, 2))
+    if _near(y, by_channel * x, epsilon):
+        return Relation("scale", "full", by_channel[0, :, 0].cpu())
+    limit = y.abs().max()
+    if torch.equal(y, x.clamp(-limit, limit)):
+        return Relation("clamp", "head", ones)
     for axis, dims in (("full", (1, 3)), ("head", (3,))):
         factor = _fit(y, x, dims)
         if _near(y, factor * x, epsilon):
@@ -59,7 +67,7 @@ def relate(made: Tensor, source: Tensor) -> Relation | None:
     return _with_gain(y, x, epsilon)
 
 
-def _kind(y: Tensor, factor: Tensor, axis: str) -> Literal["scale", "rms", "l2", "clip", "other"]:
+def _kind(y: Tensor, factor: Tensor, axis: str) -> Kind:
     """What a factor that differs between tokens does."""
     length = y.norm(dim=-1) if axis == "head" else y.transpose(1, 2).flatten(2).norm(dim=-1)
     width = y.shape[3] if axis == "head" else y.shape[1] * y.shape[3]

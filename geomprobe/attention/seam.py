@@ -6,7 +6,7 @@ there needs no second implementation of any model, and the model's own kernel st
 
 import re
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import ExitStack, contextmanager
+from contextlib import ExitStack, contextmanager, nullcontext
 from dataclasses import dataclass, field, replace
 from typing import Any, overload
 
@@ -16,7 +16,7 @@ from torch.nn import Module
 
 from geomprobe.attention.call import AttentionCall, read_call
 from geomprobe.attention.interface import bypassing, callers, listening
-from geomprobe.attention.products import Place, Products
+from geomprobe.attention.products import OwnCode, Place
 from geomprobe.attention.stages import Notebook
 from geomprobe.attention.trace import Event, Path, stages_of
 from geomprobe.errors import UnsupportedModel, one_of
@@ -74,7 +74,7 @@ def watching(
     see: Callable[[Seen], None],
     *,
     after: Callable[[Seen, Any], None] | None = None,
-    stages: bool = True,
+    stages: bool | Notebook = True,
 ) -> Iterator[None]:
     """Call `see` for every attention product of `model` until the context closes.
 
@@ -86,98 +86,70 @@ def watching(
         a module that has its own code instead of a kernel, when that has run.
     after : callable, optional
         Gets the same Seen and what the kernel returned.
-    stages : bool
-        Whether to note how queries and keys came about; without, only `scored` is known.
+    stages : bool or Notebook
+        Whether to note how queries and keys came about; without, only `scored` is known. A notebook of an earlier pass
+        knows the paths already.
 
     Raises
     ------
     UnsupportedModel
         From inside the model, where a module attends in a way that cannot be read.
     """
-    modules = attending(model)
-    names = {id(module): name for name, module in modules.items()}
-    layers = layer_numbers(modules)
-    notebook = Notebook(modules) if stages else None
-
-    def seen_of(call: AttentionCall) -> Seen:
-        events = notebook.events(call.module) if notebook else []
-        paths = {}
-        if notebook:
-            vectors = {"q": call.query, "k": call.key, "v": call.value}
-            paths = {vector: notebook.path(call.module, vector, scored, events) for vector, scored in vectors.items()}
-        return Seen(call, paths, events)
-
-    def listener(module: Module, kernel: str, args: tuple, kwargs: dict, run: Callable[[], Any]) -> Any:
-        if id(module) not in names:
-            return run()
-        name = names[id(module)]
-        seen = seen_of(read_call((name, layers[name]), module, kernel, args, kwargs))
-        see(seen)
-        if own_code is not None:
-            own_code.products.paused += 1
-        try:
-            output = run()
-        finally:
-            if own_code is not None:
-                own_code.products.paused -= 1
-        if after is not None:
-            after(seen, output)
-        return output
-
-    def see_own(call: AttentionCall, output: tuple[Tensor, Tensor | None]) -> None:
-        seen = seen_of(call)
-        see(seen)
-        if after is not None:
-            after(seen, output)
-
-    aside = {name: Place(module, name, layers[name]) for name, module in bypassing(model).items()}
-    own_code = _OwnCode(list(aside.values()), see_own) if aside else None
+    new = Notebook(attending(model)) if stages else None
+    watch = _Watch(model, see, after, stages if isinstance(stages, Notebook) else new)
     with ExitStack() as stack:
-        if notebook:
-            stack.enter_context(notebook.writing())
-        stack.enter_context(listening(listener))
-        if own_code is not None:
-            stack.enter_context(own_code.watched())
+        if watch.notebook:
+            stack.enter_context(watch.notebook.writing())
+        stack.enter_context(listening(watch.listen))
+        if watch.own_code is not None:
+            stack.enter_context(watch.own_code.watched())
         yield
 
 
-class _OwnCode:
-    """Modules with attention in code of their own: which of them is under way, and what it multiplies."""
+class _Watch:
+    """What `watching` does while it watches."""
 
     def __init__(
-        self, places: list[Place], see: Callable[[AttentionCall, tuple[Tensor, Tensor | None]], None]
+        self,
+        model: Module,
+        see: Callable[[Seen], None],
+        after: Callable[[Seen, Any], None] | None,
+        notebook: Notebook | None,
     ) -> None:
-        self._places = places
-        self._open: list[tuple[Place, int]] = []
-        self.products = Products(lambda: self._open[-1] if self._open else None, see)
+        modules = attending(model)
+        self._see, self._after = see, after
+        self._names = {id(module): name for name, module in modules.items()}
+        self._layers = layer_numbers(modules)
+        self.notebook = notebook
+        aside = [Place(module, name, self._layers[name]) for name, module in bypassing(model).items()]
+        self.own_code = OwnCode(aside, self._see_own) if aside else None
 
-    @contextmanager
-    def watched(self) -> Iterator[None]:
-        """Look at every operation until the context closes."""
-        handles: list[Any] = []
-        try:
-            for place in self._places:
-                handles.append(place.module.register_forward_pre_hook(self._enter(place), with_kwargs=True))
-                handles.append(place.module.register_forward_hook(self._leave, always_call=True))
-            with self.products:
-                yield
-        finally:
-            for handle in handles:
-                handle.remove()
-            self._open.clear()
-            self.products.forget()
+    def _seen(self, call: AttentionCall) -> Seen:
+        if self.notebook is None:
+            return Seen(call, {}, [])
+        events = self.notebook.events(call.module)
+        vectors = {"q": call.query, "k": call.key, "v": call.value}
+        paths = {name: self.notebook.path(call.module, name, scored, events) for name, scored in vectors.items()}
+        return Seen(call, paths, events)
 
-    def _enter(self, place: Place) -> Callable[[Module, tuple, dict], None]:
-        def enter(_module: Module, args: tuple, kwargs: dict) -> None:
-            given = [x for x in (*args, *kwargs.values()) if isinstance(x, Tensor) and x.dim() > 1]
-            self._open.append((place, given[0].shape[0] if given else 1))
+    def listen(self, module: Module, kernel: str, args: tuple, kwargs: dict, run: Callable[[], Any]) -> Any:
+        """Look at a call of the interface's kernel, and let it run."""
+        if id(module) not in self._names:
+            return run()
+        name = self._names[id(module)]
+        seen = self._seen(read_call((name, self._layers[name]), module, kernel, args, kwargs))
+        self._see(seen)
+        with self.own_code.pausing() if self.own_code is not None else nullcontext():
+            output = run()
+        if self._after is not None:
+            self._after(seen, output)
+        return output
 
-        return enter
-
-    def _leave(self, module: Module, _args: Any, _output: Any) -> None:
-        if self._open and self._open[-1][0].module is module:
-            self._open.pop()
-            self.products.forget()
+    def _see_own(self, call: AttentionCall, output: tuple[Tensor, Tensor | None]) -> None:
+        seen = self._seen(call)
+        self._see(seen)
+        if self._after is not None:
+            self._after(seen, output)
 
 
 def logits(query: Tensor, call: AttentionCall, key: Tensor) -> Tensor:
@@ -327,8 +299,28 @@ def capture(model: Module, *, stages: Sequence[str] = ("scored",)) -> Iterator[R
     if not attending(model):
         raise UnsupportedModel(no_attention(model))
     records = Records()
-    with watching(model, lambda seen: records._add(seen, asked), stages=asked != ("scored",)):
-        yield records
+    entered: list[str] = []
+    handles = [
+        module.register_forward_pre_hook(lambda _m, _a, name=name: entered.append(name))
+        for name, module in attending(model).items()
+    ]
+    try:
+        with watching(model, lambda seen: records._add(seen, asked), stages=asked != ("scored",)):
+            yield records
+    finally:
+        for handle in handles:
+            handle.remove()
+    if entered and not records:
+        raise UnsupportedModel(unread(model, entered[0]))
+
+
+def unread(model: Module, name: str) -> str:
+    """The sentence for a model whose attention ran and was not recognised."""
+    attends = type(model.get_submodule(name)).__name__
+    return (
+        f"{type(model).__name__} ran without showing any attention: {attends} ({name}) computes it in code of its own "
+        "that geomprobe cannot read."
+    )
 
 
 def no_attention(model: Module) -> str:

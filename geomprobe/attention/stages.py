@@ -2,16 +2,17 @@
 
 import inspect
 import re
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
+from functools import wraps
 from typing import Any
 
 import torch
 from torch import Tensor
 from torch.nn import Module
 
-from geomprobe.attention.trace import Event, Kind, Path, trace
+from geomprobe.attention.trace import Event, Kind, Path, trace, version_of
 
 # The rotary function is found in the globals of the attention class's own methods. Its name is a hint where to
 # look, no more: it counts only where its output is, bit for bit, what goes on to the kernel.
@@ -20,13 +21,15 @@ _ROTARY_NAME = re.compile(r"rotary|rope|apply_rot", re.IGNORECASE)
 ATTEMPTS = 3
 
 
-def rotary_functions(module: Module) -> list[tuple[dict[str, Any], str]]:
-    """(globals, name) of functions with a rotary name that the methods of the module, and of those in it, call."""
-    found: dict[tuple[int, str], dict[str, Any]] = {}
+def rotary_functions(module: Module) -> list[tuple[Any, str]]:
+    """(globals or class, name) of what has a rotary name and is called by methods of the module, or of those in it."""
+    found: dict[tuple[int, str], Any] = {}
     for cls in {base for part in module.modules() for base in type(part).__mro__}:
         if cls.__module__.startswith("torch."):
             continue
-        for method in vars(cls).values():
+        for own_name, method in vars(cls).items():
+            if isinstance(method, staticmethod) and _ROTARY_NAME.search(own_name):
+                found[id(cls), own_name] = cls
             if not callable(method):
                 continue
             function = inspect.unwrap(method)
@@ -45,6 +48,16 @@ def _tensors(values: Any) -> tuple[Tensor, ...]:
     return tuple(value for value in values if isinstance(value, Tensor))
 
 
+def _paired(given: tuple[Tensor, ...], made: tuple[Tensor, ...]) -> tuple[Tensor, ...]:
+    """For each output of a rotary function the input that it turns: the first unused one of its shape."""
+    left = list(given)
+    paired = []
+    for output in made:
+        at = next((i for i, x in enumerate(left) if x.shape == output.shape), None)
+        paired.append(output if at is None else left.pop(at))
+    return tuple(paired)
+
+
 def _scales(module: Module, given: Tensor) -> bool:
     """Whether the parameters are gains: of the shape of the end of what they multiply."""
     shapes = [parameter.shape for parameter in module.parameters()]
@@ -59,11 +72,12 @@ def _turns(given: Tensor, made: Tensor) -> bool:
 
 
 def _kind(module: Module, given: tuple[Tensor, ...], made: tuple[Tensor, ...]) -> Kind:
-    """Whether a module mixes channels, scales each by itself (or does nothing), or rotates."""
-    if isinstance(module, torch.nn.Linear) or not given or not made or given[0].shape != made[0].shape:
+    """Whether a module mixes channels, scales each by itself (or does nothing), rotates, or does something else."""
+    if isinstance(module, torch.nn.Linear):
         return "projection"
-    if not _scales(module, given[0]):
-        return "projection"
+    mixes = any(parameter.dim() > 1 for parameter in (*module.parameters(), *module.buffers()))
+    if not given or not made or given[0].shape != made[0].shape or not _scales(module, given[0]):
+        return "projection" if mixes else "other"
     parameters = any(True for _ in module.parameters())
     if len(made) > 1 and not parameters and _turns(given[0], made[0]):
         return "rotation"
@@ -84,10 +98,13 @@ class Notebook:
     ----------
     modules : dict from name to Module
         The attention modules.
+    keep : bool
+        Whether to keep the first path of each vector, complete or not: for passes in which vectors are tampered with.
     """
 
-    def __init__(self, modules: dict[str, Module]) -> None:
+    def __init__(self, modules: dict[str, Module], *, keep: bool = False) -> None:
         self._modules = modules
+        self._keep = keep
         self._open: list[int] = []
         self._pages: dict[int, _Page] = {}
         self._paths: dict[tuple[int, str, int], Path] = {}
@@ -105,7 +122,7 @@ class Notebook:
         if path is None:
             path = trace(scored, events)
             self._attempts[key] = self._attempts.get(key, 0) + 1
-            if path.complete and path.sure or self._attempts[key] >= ATTEMPTS and not path.complete:
+            if self._keep or (path.complete and path.sure) or (self._attempts[key] >= ATTEMPTS and not path.complete):
                 self._paths[key] = path
         return path
 
@@ -122,14 +139,17 @@ class Notebook:
     def _page(self) -> _Page | None:
         return self._pages.get(self._open[-1]) if self._open else None
 
-    def _note(self, name: str, inputs: Any, outputs: Any, module: Module | None = None, slot: int | None = None) -> None:
+    def _note(
+        self, name: str, inputs: Any, outputs: Any, module: Module | None = None, slot: int | None = None
+    ) -> None:
         """Note what a module did, or without one the rotary function."""
         page = self._page
         if page is None:
             return
         given, made = _tensors(inputs), _tensors(outputs)
         kind: Kind = "rotation" if module is None else _kind(module, given, made)
-        event = Event(kind, name, given, made)
+        versions = tuple(version_of(x) for x in made)
+        event = Event(kind, name, _paired(given, made) if kind == "rotation" else given, made, versions)
         if slot is None:
             page.events.append(event)
         elif slot < len(page.events):
@@ -190,28 +210,39 @@ class Notebook:
 class _Rotation:
     """A rotary function under watch: where it stands, what stood there, and who takes notes."""
 
-    scope: dict[str, Any]
-    original: Callable
+    scope: Any  # a module's globals, or a class
+    original: Any
     notebooks: list[Notebook]
+
+    def put(self, name: str, value: Any) -> None:
+        """Set what stands under the name."""
+        if isinstance(self.scope, dict):
+            self.scope[name] = value
+        else:
+            setattr(self.scope, name, value)
 
 
 # One wrapper a function, however many take notes, so that they may leave in any order.
 _rotations: dict[tuple[int, str], _Rotation] = {}
 
 
-def _watch_rotation(scope: dict[str, Any], name: str, notebook: Notebook) -> None:
+def _watch_rotation(scope: Any, name: str, notebook: Notebook) -> None:
     key = (id(scope), name)
     if key not in _rotations:
-        watched = _Rotation(scope, scope[name], [])
+        original = scope[name] if isinstance(scope, dict) else vars(scope)[name]
+        turn = original.__func__ if isinstance(original, staticmethod) else original
+        watched = _Rotation(scope, original, [])
 
+        @wraps(turn)
         def rotation(*args: Any, **kwargs: Any) -> Any:
-            output = watched.original(*args, **kwargs)
+            output = turn(*args, **kwargs)
+            given = [x for x in (*args, *kwargs.values()) if x is not None]
             for reader in watched.notebooks:
-                reader._note(name, (*args, *kwargs.values()), output)
+                reader._note(name, given, output)
             return output
 
         _rotations[key] = watched
-        scope[name] = rotation
+        watched.put(name, staticmethod(rotation) if isinstance(original, staticmethod) else rotation)
     _rotations[key].notebooks.append(notebook)
 
 
@@ -219,5 +250,5 @@ def _leave_rotation(key: tuple[int, str], notebook: Notebook) -> None:
     watched = _rotations[key]
     watched.notebooks.remove(notebook)
     if not watched.notebooks:
-        watched.scope[key[1]] = watched.original
+        watched.put(key[1], watched.original)
         del _rotations[key]

@@ -15,7 +15,7 @@ from torch import Tensor
 from geomprobe.attention.columns import Layout, Match, as_vectors, columns, fingerprints, layouts, match
 from geomprobe.attention.relation import Relation, relate
 
-Kind = Literal["projection", "norm", "rotation", "scale"]
+Kind = Literal["projection", "norm", "rotation", "scale", "other"]
 
 
 @dataclass(frozen=True, eq=False)
@@ -26,6 +26,16 @@ class Event:
     name: str
     inputs: tuple[Tensor, ...]
     outputs: tuple[Tensor, ...]
+    versions: tuple[int, ...] = ()
+
+    def overwritten(self, index: int) -> bool:
+        """Whether an output has been written into since (`clamp_`): then it no longer is what came out."""
+        return index < len(self.versions) and self.versions[index] != version_of(self.outputs[index])
+
+
+def version_of(tensor: Tensor) -> int:
+    """How often a tensor has been written into; tensors of inference mode do not count, and say 0."""
+    return 0 if tensor.is_inference() else tensor._version
 
 
 @dataclass(frozen=True, eq=False)
@@ -108,7 +118,7 @@ class _Tracer:
         while bool(self.open.any()):
             for place in reversed(range(before)):
                 self._through(place)
-            source = self._made_of(untried) if bool(self.open.all()) else None
+            source = self._made_of(untried) if bool(self.open.any()) else None
             if source is None:
                 break
             before, untried = source + 1, source
@@ -150,7 +160,11 @@ class _Tracer:
         return True
 
     def _made_of(self, before: int) -> int | None:
-        """Which earlier event the whole vector is an output of, scaled or normed; None where of none."""
+        """Which earlier event the whole vector is an output of, scaled or normed; None where of none.
+
+        Channels that a clamp did not touch have been found in the projection already; they are taken back, to go the
+        way of the others.
+        """
         n = self.now.shape[2]
         everything = torch.arange(n, device=self.now.device)
         for place in reversed(range(before)):
@@ -167,7 +181,9 @@ class _Tracer:
                         if relation is None:
                             continue
                         found = Match(everything, everything + start, start, sure=True)
-                        kind: Kind = "scale" if relation.kind == "scale" else "norm"
+                        kind: Kind = "scale" if relation.kind in ("scale", "clamp") else "norm"
+                        self.steps = [step for step in self.steps if step.kind != "projection"]
+                        self.open[:], self.ended[:] = True, False
                         self.steps.append(Step(kind, "", place, index, layout, found, relation))
                         self.now = source.clone()
                         self.prints = fingerprints(self.now)
@@ -224,14 +240,23 @@ def _put_together(parts: list[tuple[Step, Tensor]], like: Tensor, base: Tensor |
     return as_vectors(whole, heads)
 
 
+def projected_of(scored: Tensor, path: Path, events: list[Event]) -> Tensor | None:
+    """What left the projections, as it is now."""
+    ends = [step for step in path.steps if step.kind == "projection"]
+    if not path.complete or any(step.event >= len(events) for step in path.steps):
+        return None
+    return _put_together([(step, events[step.event].outputs[step.index]) for step in ends], scored, None)
+
+
 def stages_of(scored: Tensor, path: Path, events: list[Event]) -> dict[str, Tensor]:
     """The stages that the path shows, each (batch, head, pos, head_dim); `scored` is always there."""
     stages = {"scored": scored}
     if not path.complete or any(step.event >= len(events) for step in path.steps):
         return stages
     ends = [step for step in path.steps if step.kind == "projection"]
+    lost = any(events[step.event].overwritten(step.index) for step in ends)
     found = {
-        "projected": _put_together([(step, events[step.event].outputs[step.index]) for step in ends], scored, None),
+        "projected": None if lost else projected_of(scored, path, events),
         "content": _content(scored, path, events),
     }
     # A path found in one call may not hold in another: where a cache lends keys, they are longer than the projection.

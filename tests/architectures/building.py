@@ -8,7 +8,7 @@ import copy
 import sys
 import time
 import traceback
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -16,11 +16,25 @@ from typing import Any
 import torch
 import transformers
 from torch import Tensor
-from transformers import CONFIG_MAPPING, AutoModelForCausalLM, AutoModelForMaskedLM
+from transformers import (
+    CONFIG_MAPPING,
+    AutoBackbone,
+    AutoModel,
+    AutoModelForCausalLM,
+    AutoModelForImageClassification,
+    AutoModelForImageTextToText,
+    AutoModelForMaskedLM,
+    AutoModelForSeq2SeqLM,
+    AutoModelForSpeechSeq2Seq,
+    AutoModelForVisualQuestionAnswering,
+    AutoModelForZeroShotImageClassification,
+)
 from transformers.models.auto import modeling_auto
 
-from tests.architectures.exceptions import EXCEPTIONS, Special
+from tests.architectures.exceptions import EXCEPTIONS
+from tests.architectures.mixed import mixed_inputs
 from tests.architectures.shrinking import Draft, draft
+from tests.architectures.special import Special
 from tests.architectures.text import call_kwargs, text_inputs
 from tests.architectures.weights import randomise
 
@@ -36,14 +50,12 @@ class CannotBuild(Exception):
 
 @dataclass(frozen=True)
 class Task:
-    """An auto mapping of transformers, and how its models are called.
+    """Auto mappings of transformers that are asked the same way, and how their models are called.
 
     Attributes
     ----------
-    names : Mapping
-        Model types, and the class of each.
-    auto : type
-        Makes a model from a configuration.
+    autos : tuple of (Mapping, type)
+        Model types with the class of each, and what makes a model of a configuration; the first that has a type counts.
     inputs : Callable
         ``inputs(model, config, seed, padded)`` gives the tensors of a call; a type's own, in the table of exceptions,
         goes first.
@@ -51,19 +63,61 @@ class Task:
         Set in every configuration that has them; the table of exceptions goes first.
     """
 
-    names: Mapping[str, Any]
-    auto: Any
-    inputs: Callable[..., dict[str, Tensor]] = text_inputs
+    autos: tuple[tuple[Mapping[str, Any], Any], ...]
+    inputs: Callable[..., dict[str, Any]] = text_inputs
     fields: Mapping[str, Any] = field(default_factory=dict)
 
+    @property
+    def names(self) -> dict[str, Any]:
+        """Model types, and the class of each."""
+        return {model_type: name for names, _ in reversed(self.autos) for model_type, name in names.items()}
 
+    def auto(self, model_type: str) -> Any:
+        """What makes a model of a type's configuration."""
+        return next(auto for names, auto in self.autos if model_type in names)
+
+
+def _images_alone() -> dict[str, Any]:
+    """Types of the base mapping that see images and nothing else."""
+    seeing = set(modeling_auto.MODEL_FOR_IMAGE_MAPPING_NAMES) | set(modeling_auto.MODEL_FOR_BACKBONE_MAPPING_NAMES)
+    base = modeling_auto.MODEL_MAPPING_NAMES
+    both = set(modeling_auto.MODEL_FOR_IMAGE_TEXT_TO_TEXT_MAPPING_NAMES) | {"tipsv2"}
+    return {name: base[name] for name in base if (name in seeing or name.endswith(_SEEING)) and name not in both}
+
+
+_SEEING = ("_vision", "_vision_model")
 MAPPINGS: dict[str, Task] = {
     "causal": Task(
-        modeling_auto.MODEL_FOR_CAUSAL_LM_MAPPING_NAMES,
-        AutoModelForCausalLM,
+        ((modeling_auto.MODEL_FOR_CAUSAL_LM_MAPPING_NAMES, AutoModelForCausalLM),),
         fields={"is_decoder": True, "causal": True},
     ),
-    "masked": Task(modeling_auto.MODEL_FOR_MASKED_LM_MAPPING_NAMES, AutoModelForMaskedLM),
+    "masked": Task(((modeling_auto.MODEL_FOR_MASKED_LM_MAPPING_NAMES, AutoModelForMaskedLM),)),
+    "seq2seq": Task(
+        (
+            (modeling_auto.MODEL_FOR_SEQ_TO_SEQ_CAUSAL_LM_MAPPING_NAMES, AutoModelForSeq2SeqLM),
+            (modeling_auto.MODEL_FOR_SPEECH_SEQ_2_SEQ_MAPPING_NAMES, AutoModelForSpeechSeq2Seq),
+        ),
+        inputs=mixed_inputs,
+    ),
+    "vision": Task(
+        (
+            (modeling_auto.MODEL_FOR_IMAGE_CLASSIFICATION_MAPPING_NAMES, AutoModelForImageClassification),
+            (_images_alone(), AutoModel),
+            (modeling_auto.MODEL_FOR_BACKBONE_MAPPING_NAMES, AutoBackbone),
+        ),
+        inputs=mixed_inputs,
+    ),
+    "multimodal": Task(
+        (
+            (modeling_auto.MODEL_FOR_IMAGE_TEXT_TO_TEXT_MAPPING_NAMES, AutoModelForImageTextToText),
+            (modeling_auto.MODEL_FOR_VISUAL_QUESTION_ANSWERING_MAPPING_NAMES, AutoModelForVisualQuestionAnswering),
+            (
+                modeling_auto.MODEL_FOR_ZERO_SHOT_IMAGE_CLASSIFICATION_MAPPING_NAMES,
+                AutoModelForZeroShotImageClassification,
+            ),
+        ),
+        inputs=mixed_inputs,
+    ),
 }
 
 
@@ -137,9 +191,10 @@ def build(model_type: str, mapping: str = "causal", *, variant: dict[str, Any] |
 def _model(model_type: str, task: Task, special: Special, variant: Mapping[str, Any]) -> Any:
     """The model of a type's small configuration, as its class initialises it."""
     config = _draft(model_type, task, special, variant).make()
+    config.architectures = config.architectures or []  # an auto class with a choice looks for a name here
     if special.part:
         return getattr(transformers, task.names[model_type])(getattr(config, special.part))
-    return task.auto.from_config(config)
+    return task.auto(model_type).from_config(config)
 
 
 def _special(model_type: str, mapping: str) -> Special:
@@ -163,17 +218,27 @@ def _draft(model_type: str, task: Task, special: Special, variant: Mapping[str, 
 def run(built: Built, *, padded: bool) -> Tensor:
     """What a model puts out where a token stands, (token, channel): its logits, else its hidden states."""
     inputs = built.inputs if padded else built.plain
-    with torch.no_grad():
+    with torch.no_grad(), torch.random.fork_rng(devices=[]):
+        torch.manual_seed(0)  # some draw the patches that they look at
         outputs = built.model(**inputs, **built.call_kwargs)
     named = (getattr(outputs, name, None) for name in ("logits", "prediction_logits", "last_hidden_state"))
     main = next((value for value in named if isinstance(value, Tensor)), None)
     if main is None:
-        main = next(value for value in outputs.to_tuple() if isinstance(value, Tensor) and value.is_floating_point())
+        main = next(_floating(outputs.to_tuple()))
     mask = inputs.get("attention_mask")
     if mask is None or mask.shape[1:] != main.shape[1:2]:
         return main.flatten(0, -2)  # (token, channel)
     # A decoder of audio puts out several rows a sequence.
     return main[mask.bool().repeat_interleave(len(main) // len(mask), 0)]  # (token, channel)
+
+
+def _floating(values: Iterable[Any]) -> Iterator[Tensor]:
+    """The floating tensors among values, and in tuples among them."""
+    for value in values:
+        if isinstance(value, Tensor) and value.is_floating_point():
+            yield value
+        elif isinstance(value, tuple):
+            yield from _floating(value)
 
 
 def _outcome(model_type: str, mapping: str) -> str:

@@ -1,48 +1,9 @@
 """What the generic shrinking cannot know of single families: the one table of exceptions."""
 
-from collections.abc import Callable, Mapping
-from dataclasses import dataclass, field
-from typing import Any
-
 from tests.architectures import text
-
-
-@dataclass(frozen=True)
-class Special:
-    """How one model type is built.
-
-    Attributes
-    ----------
-    fields : Mapping
-        Fields of the configuration by dotted path; they win over the generic sizes. A list that has one value a layer
-        names each kind of layer once, and is repeated where another list is longer.
-    start : Mapping
-        Arguments without which the class has no default configuration to shrink.
-    part : str
-        The part of the configuration that the mapping's class is made from, where the auto class does not find it.
-    inputs : Callable, optional
-        ``inputs(model, config, seed, padded)``, where the mapping's own do not do.
-    call : Mapping
-        Further arguments of a call.
-    around : Mapping
-        The mean of random vectors by their own name, where a model makes no use of the number they start at.
-    why : str
-        Why the type cannot be built here; empty where it can.
-    """
-
-    fields: Mapping[str, Any] = field(default_factory=dict)
-    start: Mapping[str, Any] = field(default_factory=dict)
-    part: str = ""
-    inputs: Callable[..., Any] | None = None
-    call: Mapping[str, Any] = field(default_factory=dict)
-    around: Mapping[str, float] = field(default_factory=dict)
-    why: str = ""
-
-
-def _for(*model_types: str, **special: Any) -> dict[str, Special]:
-    """The same entry for several types."""
-    return dict.fromkeys(model_types, Special(**special))
-
+from tests.architectures.hearing import HEARING
+from tests.architectures.seeing import SEEING
+from tests.architectures.special import Special, for_types, inside
 
 # ------------------------------------------------------------------ what several families share
 _SLIDING, _FULL = "sliding_attention", "full_attention"
@@ -102,20 +63,15 @@ _SHORT_YARN = {
 }
 
 
-def _inside(part: str, fields: Mapping[str, Any]) -> dict[str, Any]:
-    """The same fields of a part of the configuration."""
-    return {f"{part}.{name}": value for name, value in fields.items()}
-
-
 # ------------------------------------------------------------------ the table
 # By model type, or by "type/mapping" for one mapping alone.
 EXCEPTIONS: dict[str, Special] = {
     # sliding and full layers, where the default has one of them
-    **_for("dots1", "ministral", fields=_BOTH_WINDOWS),
-    **_for("qwen2", "qwen3", fields=_SWITCHED_WINDOWS),
-    **_for("qwen2_moe", fields={**_SWITCHED_WINDOWS, "mlp_only_layers": [0]}),
-    **_for("qwen3_moe", "qwen3_next", "flint", fields={"mlp_only_layers": [0]}),
-    **_for("got_ocr2", "moss_transcribe_diarize", fields=_inside("text_config", _SWITCHED_WINDOWS)),
+    **for_types("dots1", "ministral", fields=_BOTH_WINDOWS),
+    **for_types("qwen2", "qwen3", fields=_SWITCHED_WINDOWS),
+    **for_types("qwen2_moe", fields={**_SWITCHED_WINDOWS, "mlp_only_layers": [0]}),
+    **for_types("qwen3_moe", "qwen3_next", "flint", fields={"mlp_only_layers": [0]}),
+    **for_types("got_ocr2", "moss_transcribe_diarize", fields=inside("text_config", _SWITCHED_WINDOWS)),
     "laguna": Special({**_BOTH_WINDOWS, "num_attention_heads_per_layer": [4, 8]}),
     "mellum": Special({**_BOTH_WINDOWS, **_DENSE_FIRST}),
     "gpt_neo": Special({"attention_types": [[["global", "local"], 1]]}),
@@ -126,8 +82,8 @@ EXCEPTIONS: dict[str, Special] = {
     # layers without RoPE
     "smollm3": Special({**_SWITCHED_WINDOWS, "layer_types": [_SLIDING, _FULL, _FULL], "no_rope_layers": [1, 1, 0]}),
     "llama4_text": Special({"moe_layers": [1], "floor_scale": 4}),
-    "llama4": Special(_inside("text_config", {"moe_layers": [1], "floor_scale": 4})),
-    **_for("granite_swa", "granitemoe_swa", fields={**_GRANITE, "layer_rope_theta": [10000.0, 0.0]}),
+    "llama4": Special(inside("text_config", {"moe_layers": [1], "floor_scale": 4})),
+    **for_types("granite_swa", "granitemoe_swa", fields={**_GRANITE, "layer_rope_theta": [10000.0, 0.0]}),
     "cohere_compass_text": Special(
         {
             "layer_types": [_SLIDING, _FULL],
@@ -140,9 +96,9 @@ EXCEPTIONS: dict[str, Special] = {
     # layers that share keys; layers with heads of another width
     "gemma3n_text": Special(_SHARED_KEYS),
     "gemma3n": Special(why="its vision tower comes from timm, which this project does not install"),
-    **_for("gemma4_text", "gemma4_unified_text", fields=_GLOBAL_HEADS),
-    **_for("gemma4", "gemma4_unified", fields=_inside("text_config", _GLOBAL_HEADS)),
-    **_for(
+    **for_types("gemma4_text", "gemma4_unified_text", fields=_GLOBAL_HEADS),
+    **for_types("gemma4", "gemma4_unified", fields=inside("text_config", _GLOBAL_HEADS)),
+    **for_types(
         "gemma4_assistant",
         "gemma4_unified_assistant",
         fields=_ASSISTANT,
@@ -158,7 +114,7 @@ EXCEPTIONS: dict[str, Special] = {
             "index_topk": 4,
         }
     ),
-    **_for("glm_moe_dsa", "hy_v4", fields={"indexer_types": ["full", "shared"]}),
+    **for_types("glm_moe_dsa", "hy_v4", fields={"indexer_types": ["full", "shared"]}),
     "minimax_m3_vl_text": Special(
         {
             "layer_types": ["minimax_m3_sparse", _FULL],
@@ -170,7 +126,7 @@ EXCEPTIONS: dict[str, Special] = {
     "dots3_note_text": Special(_LATENT_WINDOWS),
     "dots3_note": Special(
         {
-            **_inside("text_config", _LATENT_WINDOWS),
+            **inside("text_config", _LATENT_WINDOWS),
             "vision_config.adapter_in_dim": 64,
             "audio_config.adapter_input_size": 64,
         }
@@ -190,8 +146,8 @@ EXCEPTIONS: dict[str, Special] = {
             "loop_num_passes": 2,
         }
     ),
-    **_for("gemma2", "vaultgemma", fields={"attn_logit_softcapping": 4.0}),
-    **_for("granite", "granitemoe", "granitemoeshared", fields=_GRANITE),
+    **for_types("gemma2", "vaultgemma", fields={"attn_logit_softcapping": 4.0}),
+    **for_types("granite", "granitemoe", "granitemoeshared", fields=_GRANITE),
     "dbrx": Special({"attn_config.rope_theta": 10000.0, "attn_config.clip_qkv": 2.0, "attn_config.kv_n_heads": 2}),
     # layers that are called several times
     "dory": Special(
@@ -226,7 +182,7 @@ EXCEPTIONS: dict[str, Special] = {
     "nemotron_h": Special({"mamba_num_heads": 8}),
     "recurrent_gemma": Special({"block_types": ["recurrent", "attention"]}),
     "qwen4_exp_text": Special(_QWEN4),
-    "qwen4_exp": Special(_inside("text_config", _QWEN4)),
+    "qwen4_exp": Special(inside("text_config", _QWEN4)),
     "zamba": Special({"num_hidden_layers": 4, "attention_hidden_size": 128, "attention_head_dim": 32}),
     "zamba2": Special({"num_hidden_layers": 4, "use_mem_rope": True, "num_key_value_heads": 4}),
     # dense and routed layers, where the default has one of them
@@ -247,9 +203,9 @@ EXCEPTIONS: dict[str, Special] = {
     "blt": Special({"encoder_hash_byte_group_vocab": 500}),
     "longcat_flash": Special({"zero_expert_num": 2}),
     "mllama": Special(
-        _inside("text_config", {"num_hidden_layers": 3, "cross_attention_layers": [1]}), inputs=text.cross_inputs
+        inside("text_config", {"num_hidden_layers": 3, "cross_attention_layers": [1]}), inputs=text.cross_inputs
     ),
-    **_for("musicgen", "musicgen_melody", part="decoder", inputs=text.codebook_inputs),
+    **for_types("musicgen", "musicgen_melody", part="decoder", inputs=text.codebook_inputs),
     "reformer": Special(
         {
             "attn_layers": ["local", "lsh"],
@@ -259,4 +215,6 @@ EXCEPTIONS: dict[str, Special] = {
         }
     ),
     "xmod": Special({"default_language": "en_XX"}),
+    **HEARING,
+    **SEEING,
 }

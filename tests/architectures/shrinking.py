@@ -7,13 +7,23 @@ from typing import Any
 
 from transformers.configuration_utils import PreTrainedConfig
 
-from tests.architectures.sizes import HEADS, NEVER_NONE, ROTATED, SIZES
+from tests.architectures.sizes import HEAD_DIM, HEADS, NEVER_LARGER, NEVER_NONE, ROTATED, SIZES
 
 # The first that a configuration has says how many layers there are.
 _LAYER_COUNTS = ("num_hidden_layers", "n_layer", "n_layers", "num_layers", "decoder_layers")
 _PATTERNS = ("layer_types", "mlp_layer_types", "layers_block_type", "block_types", "no_rope_layers", "indexer_types")
 _TOKEN_ENDINGS = ("token_id", "token_index")
 _FIRST_IDS = {"pad_token_id": 0, "bos_token_id": 1, "eos_token_id": 2}
+# Lists of the layers that are of a kind of their own.
+_CHOSEN_LAYERS = ("deepstack_visual_indexes", "global_attn_indexes", "fullatt_block_indexes", "full_attn_idxs")
+# Of a model in stages: what doubles from stage to stage, and the field whose size it starts at.
+_DOUBLING = {
+    "hidden_sizes": "hidden_size",
+    "embed_dims": "hidden_size",
+    "num_heads": "num_heads",
+    "num_attention_heads": "num_heads",
+}
+STAGES = 2
 # A list with more values than this numbers its layers and is no pattern of kinds.
 _MOST_KINDS = 4
 
@@ -108,6 +118,11 @@ def draft(default: PreTrainedConfig, token_ids: dict[str, int] | None = None) ->
                 result.text = name
     if values.get("kv_lora_rank") is not None:
         _fit_latents(result, values)
+    if isinstance(values.get("depths"), list | tuple):
+        _fit_stages(result, values)
+    for name, value in values.items():
+        if isinstance(value, dict) and "mrope_section" in str(value):
+            result.fields[name] = _fit_sections(value, ROTATED if "qk_rope_head_dim" in values else HEAD_DIM)
     return result
 
 
@@ -125,6 +140,29 @@ def _fit_latents(result: Draft, values: dict[str, Any]) -> None:
         result.fields["head_dim"] = ROTATED
 
 
+def _fit_stages(result: Draft, values: dict[str, Any]) -> None:
+    """Models that narrow an image step by step keep the first steps, each with a few layers."""
+    n_stages = len(values["depths"])
+    for name, value in values.items():
+        if not isinstance(value, list | tuple) or len(value) != n_stages:
+            continue
+        kept = list(value[:STAGES])
+        if name in _DOUBLING:
+            kept = [SIZES[_DOUBLING[name]] * 2**stage for stage in range(STAGES)]
+        result.fields[name] = kept
+    result.fields["depths"] = [2] * STAGES
+    result.per_layer -= set(values)
+
+
+def _fit_sections(rope: dict[str, Any], n_channels: int) -> dict[str, Any]:
+    """Settings of a rotation whose pairs are shared out among time, height and width."""
+    result = {name: _fit_sections(each, n_channels) if isinstance(each, dict) else each for name, each in rope.items()}
+    if result.get("mrope_section"):
+        n_pairs = int(n_channels * result.get("partial_rotary_factor", 1.0)) // 2
+        result["mrope_section"] = [n_pairs - 2 * (n_pairs // 4), n_pairs // 4, n_pairs // 4]
+    return result
+
+
 def _small(name: str, value: Any, n_layers: int | None, token_ids: dict[str, int]) -> Any:
     """What a field becomes; None where it stays as it is."""
     if value is None:
@@ -132,11 +170,20 @@ def _small(name: str, value: Any, n_layers: int | None, token_ids: dict[str, int
     if name.endswith(_TOKEN_ENDINGS):
         # Within the small vocabulary, and the same wherever the name comes again.
         return token_ids.setdefault(name, len(token_ids))
-    if isinstance(value, list):
-        return _kinds(name, value, n_layers)
+    if isinstance(value, list | tuple):
+        return _several(name, list(value), n_layers)
     if isinstance(value, int) and not isinstance(value, bool):
-        return SIZES.get(name)
+        return min(value, SIZES[name]) if name in NEVER_LARGER else SIZES.get(name)
     return None
+
+
+def _several(name: str, value: list[Any], n_layers: int | None) -> list[Any] | None:
+    """What a list becomes."""
+    if name in ("image_size", "patch_size") and len(value) == 2:
+        return [SIZES[name]] * 2
+    if name in _CHOSEN_LAYERS:
+        return [1]  # the second of two
+    return _kinds(name, value, n_layers)
 
 
 def _kinds(name: str, value: list[Any], n_layers: int | None) -> list[Any] | None:

@@ -3,6 +3,7 @@
 HIDDEN, HEADS, KV_HEADS, HEAD_DIM, VOCABULARY, LAYERS, WINDOW = 64, 4, 2, 16, 128, 2, 8
 ROTATED, RANK, LENGTH_LIMIT = 8, 32, 256
 EXPERTS, CHOSEN = 4, 2
+IMAGE, PATCH = 48, 8
 
 _VOCABULARIES = """
     vocab_size decoder_vocab_size vocab_size_per_layer_input output_vocab_size audio_vocab_size text_vocab_size
@@ -17,25 +18,37 @@ _WIDTHS = """
     d_inner n_inner feed_forward_size mlp_dim shared_expert_intermediate_size shared_experts_intermediate_size
     shared_intermediate_size expert_ffn_hidden_size moe_shared_expert_intermediate_size intermediate_size_mlp
     dense_intermediate_size prefix_dense_intermediate_size mlp_hidden_size expert_intermediate_size
+    encoder_hidden_size decoder_hidden_size projector_hidden_size text_hidden_size output_channels pooler_output_size
+    projection_size image_text_hidden_size alignment_intermediate_size downsample_hidden_size projection_hidden_dim
+    projection_hidden_size projection_intermediate_size image_token_embed_dim vision_output_dim projector_input_dim
+    projector_output_dim latent_channels decoder_intermediate_size fusion_hidden_size patch_embed_hidden_size
+    fpn_hidden_size cross_hidden_size project_dim encoder_intermediate_size speech_encoder_intermediate_size
+    t2u_encoder_ffn_dim t2u_decoder_ffn_dim adapter_in_dim adapter_input_size subsampling_conv_channels
+    cross_attention_hidden_size share_expert_dim
 """
 _LAYER_COUNTS = """
     num_hidden_layers n_layer n_layers num_layers encoder_layers decoder_layers num_encoder_layers num_decoder_layers
     depth num_layers_per_stack num_blocks num_global_layers conf_num_hidden_layers num_self_attends_per_block
+    speech_encoder_layers t2u_encoder_layers t2u_decoder_layers num_spatial_layers num_temporal_layers
+    decoder_num_hidden_layers decoder_num_layers num_auxiliary_layers layers num_stages num_encoder_blocks
+    resampler_depth mm_layers
 """
 _QUERY_HEADS = """
     num_attention_heads n_head n_heads num_heads encoder_attention_heads decoder_attention_heads
     num_encoder_attention_heads num_decoder_attention_heads attention_heads swa_num_attention_heads linear_num_heads
     linear_num_key_heads linear_num_value_heads index_n_heads num_self_attention_heads num_cross_attention_heads
-    conf_num_attention_heads
+    conf_num_attention_heads speech_encoder_attention_heads t2u_encoder_attention_heads t2u_decoder_attention_heads
+    decoder_num_attention_heads cross_num_attention_heads resampler_n_heads resampler_heads num_sliding_attention_heads
 """
 _KEY_HEADS = """
     num_key_value_heads num_kv_heads kv_n_heads swa_num_key_value_heads num_global_key_value_heads num_query_groups
+    cross_num_key_value_heads decoder_num_key_value_heads encoder_num_key_value_heads
 """
 _HEAD_WIDTHS = """
     head_dim d_kv d_head dim_head kv_channels attention_head_size qk_nope_head_dim v_head_dim swa_head_dim
     swa_v_head_dim linear_head_dim linear_key_head_dim linear_value_head_dim index_head_dim mamba_d_head
     mamba_head_dim mamba_d_state ssm_state_size state_size hidden_size_per_layer_input shape_embed_dim
-    pronunciation_embed_dim entity_emb_size
+    pronunciation_embed_dim entity_emb_size cross_head_dim resampler_head_dim resampler_dim_head
 """
 _HALF_HEADS = """
     qk_rope_head_dim rotary_dim d_rel laurel_rank loop_gate_rank gated_norm_rank mamba_dt_rank time_step_rank
@@ -49,7 +62,13 @@ _WINDOWS = """
 """
 _LENGTH_LIMITS = """
     max_position_embeddings n_positions n_ctx max_seq_len context_length model_max_length max_target_positions
-    max_source_positions max_2d_position_embeddings
+    max_2d_position_embeddings max_encoder_position_embeddings max_decoder_position_embeddings
+    t2u_max_position_embeddings max_speech_positions max_text_positions
+"""
+# An image is four patches high and wide, so are the tables of positions of those that know no size.
+_GRIDS = """
+    num_position_embeddings num_patches image_seq_length max_num_patches num_image_tokens
+    position_embedding_size
 """
 _EXPERT_COUNTS = "num_experts num_local_experts n_routed_experts moe_num_experts num_codebooks"
 _CHOICES = """
@@ -79,6 +98,14 @@ SIZES: dict[str, int] = {
         (EXPERTS, _EXPERT_COUNTS),
         (CHOSEN, _CHOICES),
         (1, _ONES),
+        (IMAGE, "image_size pretrain_image_size"),
+        (PATCH, "patch_size"),
+        ((IMAGE // PATCH) ** 2, _GRIDS),
+        (IMAGE // PATCH, "pos_emb_height pos_emb_width posemb_grid_size num_query_tokens latent_query_num"),
+        (4, "resampler_n_latents resampler_num_latents"),
+        (9, "mm_tokens_per_image"),
+        (16, "num_mel_bins n_mel_bins"),
+        (32, "max_source_positions"),
         (0, "num_nextn_predict_layers"),
         (12, "query_pre_attn_scalar"),  # near the head dimension, and not equal to it
     )
@@ -98,3 +125,6 @@ NEVER_NONE = frozenset(
         "moe_intermediate_size",
     }
 )
+
+# Kept where the default is smaller.
+NEVER_LARGER = frozenset({"patch_size"})

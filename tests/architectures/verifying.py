@@ -41,12 +41,13 @@ class OwnWeights(TorchFunctionMode):
         return output
 
 
-def as_documented(query, key, value, attn_mask=None, dropout_p=0.0, is_causal=False, scale=None, enable_gqa=False):  # type: ignore[no-untyped-def]
+def as_documented(query: Tensor, key: Tensor, value: Tensor, attn_mask: Tensor | None = None, **options: Any) -> Tensor:
     """Attention weights as torch's documentation of scaled_dot_product_attention has them."""
     if key.shape[-3] != query.shape[-3]:
         key = key.repeat_interleave(query.shape[-3] // key.shape[-3], -3)
-    logits = query.double() @ key.double().transpose(-2, -1) * (query.shape[-1] ** -0.5 if scale is None else scale)
-    if is_causal:
+    scale = query.shape[-1] ** -0.5 if options.get("scale") is None else options["scale"]
+    logits = query.double() @ key.double().transpose(-2, -1) * scale
+    if options.get("is_causal"):
         logits = logits.masked_fill(~torch.ones(logits.shape[-2:], dtype=torch.bool).tril(), -torch.inf)
     if attn_mask is not None and attn_mask.dtype == torch.bool:
         logits = logits.masked_fill(~attn_mask, -torch.inf)
@@ -218,15 +219,15 @@ def verify(model_type: str, mapping: str = "causal", **variant: Any) -> Outcome:
     except CannotBuild as error:
         outcome.state, outcome.why = "cannot_build", error.why
         return outcome
-    except Exception as error:
-        outcome.state, outcome.why = "failed", f"while building: {type(error).__name__}: {error}".splitlines()[0][:300]
+    except Exception as error:  # noqa: BLE001 (whatever goes wrong is what came of the type)
+        outcome.state, outcome.why = "failed", _in_words(error, "while building: ")
         return outcome
     try:
         outcome.worst, records = check(built)
     except GeomprobeError as error:
         outcome.state, outcome.why = "refused", str(error)
-    except Exception as error:
-        outcome.state, outcome.why = "failed", f"{type(error).__name__}: {error}".splitlines()[0][:300]
+    except Exception as error:  # noqa: BLE001 (whatever goes wrong is what came of the type)
+        outcome.state, outcome.why = "failed", _in_words(error)
     else:
         outcome.products = len(records)
         for vector in ("q", "k", "v"):
@@ -236,3 +237,7 @@ def verify(model_type: str, mapping: str = "causal", **variant: Any) -> Outcome:
                 counted[shown] = counted.get(shown, 0) + 1
             outcome.stages[vector] = counted
     return outcome
+
+
+def _in_words(error: Exception, before: str = "") -> str:
+    return f"{before}{type(error).__name__}: {error}".splitlines()[0][:300]

@@ -99,7 +99,9 @@ def test_cap_and_sinks():
         assert torch.equal(call(**{name: sinks}).sinks, sinks[None, :, None])
     of_each_query = torch.randn(1, 4, 6, 1)
     assert torch.equal(call(sinks=of_each_query).sinks, of_each_query[..., 0])
-    with pytest.raises(UnsupportedModel, match=r"learned sinks have the shape \(1, 4\); geomprobe reads one logit a head"):
+    with pytest.raises(
+        UnsupportedModel, match=r"learned sinks have the shape \(1, 4\); geomprobe reads one logit a head"
+    ):
         call(s_aux=sinks[None])
 
 

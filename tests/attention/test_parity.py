@@ -95,7 +95,7 @@ DEFECTS = {
     "heads in another order": ("qwen3", lambda call: replace(call, query=call.query.roll(1, dims=1))),
     "keys in another order": ("qwen3", lambda call: replace(call, key=call.key.flip(1))),
     "no sinks": ("gpt_oss", lambda call: replace(call, sinks=None)),
-    "other sinks": ("gpt_oss", lambda call: replace(call, sinks=call.sinks.flip(0))),
+    "other sinks": ("gpt_oss", lambda call: replace(call, sinks=call.sinks.flip(1))),
     "no cap": ("gemma2", lambda call: replace(call, softcap=None)),
     "another cap": ("gemma2", lambda call: replace(call, softcap=call.softcap * 1.01)),
     "mask": ("llama", lambda call: shifted(call, by=1)),

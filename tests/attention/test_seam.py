@@ -355,17 +355,26 @@ SMALL = {"vocab_size": 160, "hidden_size": 32, "num_hidden_layers": 2}
     ("name", "options"),
     [
         ("Mamba", {"state_size": 4}),
-        ("Falcon", {"num_attention_heads": 4}),
-        ("Bloom", {"n_head": 4}),
+        ("FalconMamba", {"state_size": 4}),
     ],
 )
-def test_a_model_off_the_interface_is_refused_by_name(name, options):
+def test_a_model_without_attention_is_refused_by_name(name, options):
     config = getattr(transformers, f"{name}Config")(**SMALL, **options)
     model = getattr(transformers, f"{name}ForCausalLM")(config).eval()
     before = traces(model)
     said = rf"^{name}ForCausalLM has no attention that geomprobe can see: .* attention interface"
     with pytest.raises(UnsupportedModel, match=said), capture(model):
         pass
+    assert traces(model) == before
+
+
+def test_attention_in_code_of_its_own_that_cannot_be_followed_is_refused():
+    config = transformers.XLNetConfig(vocab_size=160, d_model=32, n_layer=1, n_head=4, d_inner=32)
+    model = transformers.XLNetLMHeadModel(config).eval()
+    before = traces(model)
+    said = r"^XLNetRelativeAttention \(transformer\.layer\.0\.rel_attn\) computes attention in code of its own"
+    with pytest.raises(UnsupportedModel, match=said), torch.no_grad(), capture(model):
+        model(some_ids())
     assert traces(model) == before
 
 

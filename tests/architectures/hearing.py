@@ -1,0 +1,5 @@
+"""The exceptions among types that listen."""
+
+from tests.architectures.special import Special
+
+HEARING: dict[str, Special] = {}
