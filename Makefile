@@ -17,12 +17,13 @@ RUNS := $(VENV)/.installed
 CHECKS := $(VENV)/.installed-dev
 WANTED := pyproject.toml constraints.txt
 
-.PHONY: help run test check format clean
+.PHONY: help run test architectures check format clean
 .NOTPARALLEL:
 
 help:
 	@echo "make run     install, analyze $(MODEL) on the default text, say where the page is"
 	@echo "make test    install, run the tests"
+	@echo "make architectures  check every model type of transformers, write docs/architectures.md"
 	@echo "make check   format, lint, types, import floors, spelling"
 	@echo "make format  put code into its format"
 	@echo "make clean   remove the environment, caches and build outputs (runs/ stays)"
@@ -34,7 +35,13 @@ run: $(RUNS)
 	echo "The page: $$folder/report.html"
 
 test: $(CHECKS)
-	$(BIN)/python -m pytest $(TESTS)
+	$(BIN)/python -m pytest -m "not architectures" $(TESTS)
+
+# What the page says is made anew beside it, and takes its place when whole.
+architectures: $(CHECKS)
+	$(BIN)/python -m pytest -m architectures tests/architectures
+	$(BIN)/python -m reports.architectures > docs/architectures.md.new
+	mv docs/architectures.md.new docs/architectures.md
 
 check: $(CHECKS)
 	$(BIN)/ruff format --check .

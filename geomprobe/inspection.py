@@ -3,6 +3,7 @@
 import re
 import time
 from dataclasses import dataclass, field
+from pathlib import Path
 from typing import Any
 
 import torch
@@ -22,8 +23,10 @@ from geomprobe.attention.verdicts import (
     turns,
     verdict_of,
 )
-from geomprobe.errors import UnsupportedModel
+from geomprobe.errors import InvalidParameter, UnsupportedModel
 from geomprobe.models.calling import probe_inputs, run
+from geomprobe.models.load import load
+from geomprobe.models.resolve import resolve
 
 PROBE_TOKENS = 48
 # A child of an attention module that is called like a norm of queries or keys. Only for a second opinion.
@@ -116,15 +119,17 @@ class Anatomy:
         return self.agreement.ok
 
 
-def inspect(model: Module, *, inputs: dict[str, Any] | None = None) -> Anatomy:
+def inspect(model: Module | str | Path, *, inputs: dict[str, Any] | None = None, **loading: Any) -> Anatomy:
     """Say what the attention of a model is, by tampering with it, and whether it can be captured faithfully.
 
     Parameters
     ----------
-    model : Module
-        A transformers model of any kind; it is as before afterwards.
+    model : Module, str or Path
+        A transformers model of any kind, which is as before afterwards; or what `--model` takes.
     inputs : dict, optional
         What to call it with, of one sequence or image; by default random tokens or pixels.
+    **loading
+        For a name: revision, dtype, device, device_map, trust_remote_code, as `geomprobe.analyze` takes them.
 
     Returns
     -------
@@ -135,12 +140,22 @@ def inspect(model: Module, *, inputs: dict[str, Any] | None = None) -> Anatomy:
     UnsupportedModel
         Where the model has no attention that can be seen.
     """
+    if isinstance(model, str | Path):
+        revision, trust = loading.pop("revision", None), loading.get("trust_remote_code", False)
+        return _inspect(load(resolve(str(model), revision=revision, trust_remote_code=trust), **loading).model, inputs)
+    if loading:
+        raise InvalidParameter(f"{', '.join(loading)} go with a model's name; this one is loaded already.")
+    return _inspect(model, inputs)
+
+
+def _inspect(model: Module, inputs: dict[str, Any] | None) -> Anatomy:
     if not attending(model):
         raise UnsupportedModel(no_attention(model))
     given = probe_inputs(model, PROBE_TOKENS) if inputs is None else inputs
     training = [module for module in model.modules() if module.training]
     model.eval()
     try:
+        run(model, given)
         begun = time.perf_counter()
         run(model, given)
         seconds = time.perf_counter() - begun
@@ -164,7 +179,12 @@ def _layers(model: Module, inputs: dict[str, Any]) -> tuple[LayerAnatomy, ...]:
         products.setdefault(seen.call.name, []).append(seen)
     found = {}
     keys: dict[tuple, str] = {}
+    tokens = max(seen.call.query.shape[2] for seen in tamperer.seen)
     for name, calls in products.items():
+        query = calls[0].call.query
+        if query.shape[2] < tokens <= query.shape[1]:
+            found[name] = LayerAnatomy(name, "skipped", "it attends over something else than tokens (over depth, say)")
+            continue
         shared = _shared(calls[0], keys)
         found[name] = _layer(model, calls, tamperer, answers, shared)
     for name, reason in _others(model, products).items():

@@ -163,6 +163,8 @@ class Observation:
         probes = list(self.states.values())
 
         def see(seen: Seen) -> None:
+            if seen.call.name not in places:  # a layer that was set aside (ModelSpec.skipped)
+                return
             if seen.call.query.device.type in WITHOUT_FLOAT64:
                 seen = seen.on_cpu()
             device = seen.call.query.device

@@ -57,6 +57,7 @@ def of_model(model: Any, spec: ModelSpec) -> dict[str, Any]:
         "parameters": sum(parameter.numel() for parameter in model.parameters()),
         "layers": int(getattr(model.config.get_text_config(), "num_hidden_layers", spec.n_layers)),
         "anatomy": [layer.described() for layer in spec.layers],
+        "skipped": [{"module": module, "reason": reason} for module, reason in spec.skipped],
     }
 
 

@@ -1,5 +1,7 @@
 """What attention is this? Read from one short forward pass, layer by layer."""
 
+from dataclasses import replace
+
 import torch
 from torch import Tensor
 from torch.nn import Module
@@ -7,7 +9,7 @@ from torch.nn import Module
 from geomprobe.attention.interface import callers
 from geomprobe.attention.seam import Seen, attending, no_attention, watching
 from geomprobe.attention.spec import LayerSpec, ModelSpec, NormSpec
-from geomprobe.attention.trace import Path
+from geomprobe.attention.trace import Path, Step
 from geomprobe.errors import UnsupportedModel
 
 
@@ -40,19 +42,49 @@ def measure_gain(norm: Module, width: int | tuple[int, int], like: Tensor) -> Te
 
 
 def _norm_spec(model: Module, path: Path, seen: Seen, vector: str) -> NormSpec | None:
-    step = path.norm
-    if step is None:
+    """The norm on the way of a vector; what is called on the way and does not take lengths away is none."""
+    for step in path.steps:
+        if step.kind == "norm":
+            found = (
+                _from_code(step, path) if step.relation is not None else _from_module(model, step, path, seen, vector)
+            )
+            if found is not None:
+                return found
+    return None
+
+
+def _from_code(step: Step, path: Path) -> NormSpec | None:
+    """A norm in a few lines of code, which is no module."""
+    relation = step.relation
+    if relation is None or relation.kind not in ("rms", "l2"):
         return None
-    if step.relation is not None:  # a few lines of code, no module
-        return NormSpec("", step.relation.axis, path.order, step.relation.gain.flatten().numpy())
+    return NormSpec("", relation.axis, path.order, relation.gain.flatten().numpy())
+
+
+def _from_module(model: Module, step: Step, path: Path, seen: Seen, vector: str) -> NormSpec | None:
     entered = seen.events[step.event].inputs[step.index]  # (…, channels that are normed together)
     scored = seen.call.query if vector == "q" else seen.call.key
     heads, width = scored.shape[1], entered.shape[-1]
     norm = model.get_submodule(step.name)
     by_head = any(parameter.shape == (heads, width) for parameter in norm.parameters())
-    gain = measure_gain(norm, (heads, width) if by_head else width, entered)
+    taken = (heads, width) if by_head else width
+    if not takes_lengths_away(norm, taken, entered):
+        return None
     full = width == heads * scored.shape[3] and heads > 1
+    gain = measure_gain(norm, taken, entered)
     return NormSpec(step.name, "full" if full else "head", path.order, gain.numpy())
+
+
+def takes_lengths_away(norm: Module, width: int | tuple[int, int], like: Tensor) -> bool:
+    """Whether a module puts out the same for a vector and for four times that vector."""
+    shape = (1, 1, *((1, width) if isinstance(width, int) else width))
+    x = torch.randn(shape, generator=torch.Generator().manual_seed(0)).to(like.device, like.dtype)
+    try:
+        with torch.no_grad():
+            once, fourfold = norm(x).double(), norm(4 * x).double()
+    except TypeError:  # it wants more than a vector: a scale by position, say
+        return False
+    return bool((once - fourfold).abs().max() <= 1e-2 * once.abs().max())
 
 
 def window_of(seen: Seen) -> int | None:
@@ -85,44 +117,79 @@ def examine(model: Module, ids: Tensor) -> ModelSpec:
     model : Module
     ids : Tensor (1, pos), int64
 
+    Returns
+    -------
+    ModelSpec
+        Layers that an analysis cannot take are named in it, with the reason.
+
     Raises
     ------
     UnsupportedModel
-        Where no attention is seen, or where layers that ask the interface did not show.
+        Where no layer remains.
     """
     if not attending(model):
         raise UnsupportedModel(no_attention(model))
-    layers: list[LayerSpec] = []
+    layers: dict[str, LayerSpec] = {}
+    skipped: dict[str, str] = {}
 
     def see(seen: Seen) -> None:
-        call = seen.call
-        if call.query.shape[2] != call.key.shape[2]:
-            raise UnsupportedModel(
-                f"Layer {call.layer} ({call.name}) has {call.query.shape[2]} queries and {call.key.shape[2]} keys; "
-                "geomprobe analyses self-attention."
-            )
-        norms = {v: norm for v in ("q", "k") if (norm := _norm_spec(model, seen.paths[v], seen, v)) is not None}
-        layers.append(
-            LayerSpec(
-                layer=call.layer,
-                module=call.name,
-                q_heads=call.query.shape[1],
-                kv_heads=call.key.shape[1],
-                head_dim=call.query.shape[3],
-                window=window_of(seen),
-                scale=call.scale,
-                softcap=call.softcap,
-                learned_sinks=call.sinks is not None,
-                stages={vector: _found(seen, vector) for vector in ("q", "k", "v")},
-                norms=norms,
-                rotary_width=_rotary_width(seen.paths["q"], seen),
-            )
-        )
+        name = seen.call.name
+        if name in layers:
+            del layers[name]
+            skipped[name] = f"{name} computes attention several times in one pass; geomprobe reads one a layer."
+        elif name not in skipped:
+            reason = _unfit(seen, ids.shape[1])
+            if reason:
+                skipped[name] = reason
+            else:
+                layers[name] = _layer_spec(model, seen)
 
     with torch.no_grad(), watching(model, see):
         model(input_ids=ids, use_cache=False)
-    _check(model, layers)
-    return ModelSpec(tuple(layers))
+    skipped |= {
+        name: f"{name} did not run, or not through the attention interface."
+        for name in callers(model)
+        if name not in layers and name not in skipped
+    }
+    if not layers:
+        raise UnsupportedModel(next(iter(skipped.values()), no_attention(model)))
+    return ModelSpec(_numbered(list(layers.values())), tuple(skipped.items()))
+
+
+def _unfit(seen: Seen, length: int) -> str:
+    """Why an analysis of text cannot take an attention product; empty where it can."""
+    call = seen.call
+    queries, keys = call.query.shape[2], call.key.shape[2]
+    where = f"Layer {call.layer} ({call.name})"
+    if queries != keys:
+        return f"{where} has {queries} queries and {keys} keys; geomprobe analyses self-attention."
+    if queries != length:
+        return f"{where} has {queries} positions for {length} tokens; geomprobe analyses attention over tokens."
+    if call.sinks is not None and call.sinks.shape[2] not in (1, queries):
+        return f"{where} has sinks of another shape than its queries."
+    try:
+        call.visibility()
+    except UnsupportedModel as error:
+        return str(error)
+    return ""
+
+
+def _layer_spec(model: Module, seen: Seen) -> LayerSpec:
+    call = seen.call
+    return LayerSpec(
+        layer=call.layer,
+        module=call.name,
+        q_heads=call.query.shape[1],
+        kv_heads=call.key.shape[1],
+        head_dim=call.query.shape[3],
+        window=window_of(seen),
+        scale=call.scale,
+        softcap=call.softcap,
+        learned_sinks=call.sinks is not None,
+        stages={vector: _found(seen, vector) for vector in ("q", "k", "v")},
+        norms={v: norm for v in ("q", "k") if (norm := _norm_spec(model, seen.paths[v], seen, v)) is not None},
+        rotary_width=_rotary_width(seen.paths["q"], seen),
+    )
 
 
 def _found(seen: Seen, vector: str) -> tuple[str, ...]:
@@ -130,16 +197,8 @@ def _found(seen: Seen, vector: str) -> tuple[str, ...]:
     return tuple(stage for stage in ("projected", "content", "scored") if stage in found)
 
 
-def _check(model: Module, layers: list[LayerSpec]) -> None:
-    shown = [layer.module for layer in layers]
-    if len(set(shown)) < len(shown):
-        twice = next(name for name in shown if shown.count(name) > 1)
-        raise UnsupportedModel(f"{twice} computes attention several times in one pass; geomprobe reads one a layer.")
-    missed = [name for name in callers(model) if name not in shown]
-    if not shown:
-        raise UnsupportedModel(no_attention(model))
-    if missed:
-        raise UnsupportedModel(
-            f"{type(model).__name__} ran without showing the attention of {len(missed)} layers ({missed[0]} …); "
-            "what geomprobe would report is not the whole model."
-        )
+def _numbered(layers: list[LayerSpec]) -> tuple[LayerSpec, ...]:
+    """The layers with numbers of their own: two stacks of a model may both begin at 0."""
+    if len({layer.layer for layer in layers}) < len(layers):
+        layers = [replace(layer, layer=number) for number, layer in enumerate(layers)]
+    return tuple(layers)

@@ -166,7 +166,9 @@ def same(a: Tensor, b: Tensor, factor: float = 1.0) -> Tensor:
     if a.shape != b.shape:
         return torch.zeros(b.shape[1], b.shape[3], dtype=torch.bool)
     off = (a.double() - factor * b.double()).abs().amax((0, 2))
-    return torch.nan_to_num(off, nan=torch.inf) <= CLOSE * factor * size(b)
+    # A channel with a small gain has a scale of its own, down to where the rounding of its neighbours would drown it.
+    scale = torch.maximum(b.double().abs().amax((0, 2)), 1e-4 * size(b))
+    return torch.nan_to_num(off, nan=torch.inf) <= CLOSE * factor * scale
 
 
 @dataclass(frozen=True, eq=False)
@@ -178,7 +180,8 @@ class Responses:
     steady : bool
         Whether the untouched projection, put in by hand, gives the untouched vector.
     invariant, linear : Tensor (head, head_dim), bool
-        Channels that a factor of 3 leaves as they are, or multiplies by 3.
+        Channels that a factor of 3 leaves as they are, or multiplies by 3. Looked at where they are large: a norm's ε
+        makes small vectors answer a little.
     clipped : Tensor (head, head_dim), bool
         Channels that answer to a factor when they are small, and no more when they are large.
     before_rotation : bool
@@ -243,7 +246,7 @@ def probe_responses(tamperer: Tamperer) -> dict[str, dict[str, Responses]]:
         "small_tripled": lambda x: 3e-2 * x / size(x).to(x.dtype),
         "large": lambda x: _large(x) * x,
         "large_tripled": lambda x: 3 * _large(x) * x,
-        "shifted": lambda x: x + 3 * size(x).to(x.dtype),
+        "shifted": lambda x: _large(x) * (x + 3 * size(x).to(x.dtype)),
         "one_head": _first_head_tripled,
         "one_channel": _first_channel_large,
         "plus": _alternating,
@@ -266,7 +269,9 @@ def _responses(base: Look, under: dict[str, Look]) -> Responses:
     large = same(under["large_tripled"].scored, under["large"].scored)
     others = (under["one_head"].scored - scored)[:, 1:].abs()
     spreads = scored.shape[1] > 1 and bool(others.max() > 1e-4 * size(scored))
-    invariant = same(under["tripled"].scored, scored)
+    dead = (under["large"].scored == 0).all(2).all(0)  # says nothing, and so goes with any verdict
+    clipped = small & large | dead
+    invariant = large & ~small | dead
     normed = invariant if bool(invariant.any()) else torch.ones_like(invariant)  # a norm may cover a part
     ends = under["large_tripled"].content, under["large"].content
     before = ends[0] is not None and ends[1] is not None and bool(same(ends[0], ends[1])[normed].all())
@@ -275,10 +280,10 @@ def _responses(base: Look, under: dict[str, Look]) -> Responses:
     return Responses(
         steady=bool(same(under["again"].scored, scored).all()),
         invariant=invariant,
-        linear=same(under["tripled"].scored, scored, 3.0),
-        clipped=small & large,
+        linear=same(under["tripled"].scored, scored, 3.0) | dead,
+        clipped=clipped,
         before_rotation=before,
-        shift_invariant=bool(same(under["shifted"].scored, scored)[normed].all()),
+        shift_invariant=bool(same(under["shifted"].scored, under["large"].scored)[normed].all()),
         spreads=spreads,
         mixes=not bool(unmoved[:, 1:].any()),
         gain=gain,

@@ -113,6 +113,18 @@ class Match:
         return len(self.channels)
 
 
+def match_whole(wanted: Tensor, open_channels: Tensor, have: Tensor) -> Match | None:
+    """Find a vector whose channels are consecutive columns in their own order; as `match`."""
+    n = len(wanted)
+    if not bool(open_channels.all()) or len(have) % n:
+        return None
+    for start in range(0, len(have), n):
+        if torch.equal(have[start : start + n], wanted):
+            everything = torch.arange(n, device=wanted.device)
+            return Match(everything, everything + start, start, sure=True)
+    return None
+
+
 def match(wanted: Tensor, open_channels: Tensor, have: Tensor) -> Match | None:
     """Find channels among columns by their fingerprints.
 
@@ -125,10 +137,6 @@ def match(wanted: Tensor, open_channels: Tensor, have: Tensor) -> Match | None:
     """
     n = len(wanted)
     everything = torch.arange(n, device=wanted.device)
-    if bool(open_channels.all()) and len(have) % n == 0:
-        for start in range(0, len(have), n):  # one projection holding whole vectors: the common case, and never unsure
-            if torch.equal(have[start : start + n], wanted):
-                return Match(everything, everything + start, start, sure=True)
     ordered, places = have.sort(stable=True)
     at = torch.searchsorted(ordered, wanted).clamp(max=len(ordered) - 1)
     there = (ordered[at] == wanted) & open_channels

@@ -11,6 +11,7 @@ import pandas as pd
 import torch
 from torch import Tensor
 from torch.nn import Module
+from transformers import PreTrainedConfig
 
 from geomprobe.attention.batch import Tokens, Visibilities, blocks, make_batch
 from geomprobe.attention.call import AttentionCall
@@ -56,7 +57,8 @@ def probe_length(spec: ModelSpec, window: int) -> int:
 @contextmanager
 def eager(model: Any) -> Iterator[None]:
     """The model on its eager attention, with eager's own masks; back on its own kernel afterwards."""
-    configs: dict[int, Any] = {id(m.config): m.config for m in model.modules() if hasattr(m, "config")}
+    owned = (getattr(m, "config", None) for m in model.modules())
+    configs: dict[int, Any] = {id(config): config for config in owned if isinstance(config, PreTrainedConfig)}
     for config in list(configs.values()):
         for name in getattr(config, "sub_configs", {}):
             sub = getattr(config, name, None)
@@ -201,22 +203,26 @@ def check_parity(model: Module, spec: ModelSpec, ids: Tensor) -> pd.DataFrame:
     weights: dict[int, float] = {}
     outputs: dict[int, float] = {}
     allowed: dict[int, float] = {}
+    numbers = {layer.module: layer.layer for layer in spec.layers}
 
     def compare_weights(seen: Seen, output: Any) -> None:
         own = _weights(output)
-        weights[seen.call.layer] = (
-            np.nan if own is None else _worst(rebuilt(seen, ids, rows=32), own[..., : ids.shape[1]])
-        )
+        if seen.call.name in numbers:
+            worst = np.nan if own is None else _worst(rebuilt(seen, ids, rows=32), own[..., : ids.shape[1]])
+            weights[numbers[seen.call.name]] = worst
 
     def compare_outputs(seen: Seen, output: Any) -> None:
+        if seen.call.name not in numbers:
+            return
+        number = numbers[seen.call.name]
         group = seen.call.query.shape[1] // seen.call.value.shape[1]
         values = seen.call.value.repeat_interleave(group, dim=1)
         whole = rebuilt(seen, ids, rows=32)
         mixed = (whole @ values.to(whole.dtype)).transpose(1, 2)  # (batch, pos, q_head, head_dim)
         own = output[0].reshape(mixed.shape)
-        allowed[seen.call.layer] = tolerance_of(seen.call)
+        allowed[number] = tolerance_of(seen.call)
         # Relative to the size of the values, so that one bound serves models of every scale.
-        outputs[seen.call.layer] = _worst(mixed, own) / max(1.0, float(values.abs().max()))
+        outputs[number] = _worst(mixed, own) / max(1.0, float(values.abs().max()))
 
     nothing = lambda _seen: None  # noqa: E731
     with torch.no_grad():

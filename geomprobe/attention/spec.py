@@ -87,9 +87,17 @@ class LayerSpec:
 
 @dataclass(frozen=True, eq=False)
 class ModelSpec:
-    """The attention layers of a model, in the order in which they run."""
+    """The attention layers of a model, in the order in which they run.
+
+    Attributes
+    ----------
+    layers : tuple of LayerSpec
+    skipped : tuple of (str, str)
+        Attention modules that an analysis cannot take, and why, in a sentence.
+    """
 
     layers: tuple[LayerSpec, ...]
+    skipped: tuple[tuple[str, str], ...] = ()
 
     @property
     def n_layers(self) -> int:

@@ -12,7 +12,7 @@ from typing import Literal
 import torch
 from torch import Tensor
 
-from geomprobe.attention.columns import Layout, Match, as_vectors, columns, fingerprints, layouts, match
+from geomprobe.attention.columns import Layout, Match, as_vectors, columns, fingerprints, layouts, match, match_whole
 from geomprobe.attention.relation import Relation, relate
 
 Kind = Literal["projection", "norm", "rotation", "scale", "other"]
@@ -116,8 +116,12 @@ class _Tracer:
         """Follow every channel as far as it goes."""
         before = untried = len(self.events)
         while bool(self.open.any()):
+            # Whole vectors first: a dead channel, all 0, looks like any other dead channel.
             for place in reversed(range(before)):
-                self._through(place)
+                self._through(place, whole=True)
+            self._set_empty_aside()
+            for place in reversed(range(before)):
+                self._through(place, whole=False)
             source = self._made_of(untried) if bool(self.open.any()) else None
             if source is None:
                 break
@@ -128,15 +132,25 @@ class _Tracer:
         found = columns(tensor, layout, self.batch, self.length)
         return None if found is None else found.to(self.now.dtype)
 
-    def _through(self, place: int) -> None:
-        """Follow the channels that an event put out to what it made them of."""
+    def _set_empty_aside(self) -> None:
+        """Channels that hold nothing but 0 came from anywhere; they count as followed."""
+        empty = self.open & (self.now == 0).flatten(0, 1).all(0)
+        if bool(empty.any()) and not bool(empty.all()):
+            self.open &= ~empty
+            self.ended |= empty
+
+    def _through(self, place: int, *, whole: bool) -> None:
+        """Follow the channels that an event put out to what it made them of; the whole vector, or what is found."""
+        if not bool(self.open.any()) or (whole and not bool(self.open.all())):
+            return
         event = self.events[place]
         for index, output in enumerate(event.outputs):
             if not output.is_floating_point():
                 continue
             for layout in layouts(output, self.batch, self.length):
                 have = self._columns(output, layout)
-                found = None if have is None else match(self.prints, self.open, fingerprints(have))
+                find = match_whole if whole else match
+                found = None if have is None else find(self.prints, self.open, fingerprints(have))
                 if found is not None and self._step(event, (place, index), layout, found):
                     break
 
@@ -229,7 +243,7 @@ def _put_together(parts: list[tuple[Step, Tensor]], like: Tensor, base: Tensor |
         return _whole(*parts[0], like)
     batch, heads, length, width = like.shape
     if base is None:
-        whole = torch.empty(batch, length, heads * width, dtype=like.dtype, device=like.device)
+        whole = torch.zeros(batch, length, heads * width, dtype=like.dtype, device=like.device)
     else:
         whole = base.transpose(1, 2).flatten(2).clone()
     for step, tensor in parts:

@@ -28,7 +28,9 @@ class NormAnatomy:
     axis : {"head", "full", "element"}
         What one statistic spans: a head, all heads together, or a single channel (a clamp).
     gain, bias : ndarray (head, head_dim), float64, or None
-        As measured: a (1 + w) gain is 1 + w. None where there is none.
+        As measured: a (1 + w) gain is 1 + w. None where all channels have the same.
+    factor : float
+        What all channels are multiplied by where there is no gain; else 1.
     order : {"before_rope", "after_rope", "no_rope", "unknown"}
     module : str
         Its name, empty where it is no module.
@@ -40,6 +42,7 @@ class NormAnatomy:
     module: str = ""
     gain: NDArray[np.float64] | None = field(default=None, repr=False)
     bias: NDArray[np.float64] | None = field(default=None, repr=False)
+    factor: float = 1.0
 
     def __str__(self) -> str:
         spans = {"head": "each head", "full": "all heads together", "element": "each channel"}.get(self.axis, self.axis)
@@ -102,9 +105,17 @@ def norm_of(look: Look, answers: Responses | None, verdict: Verdict) -> NormAnat
     width = int(normed.sum()) if axis == "full" else int(normed[0].sum())
     if kind == "rms" and bool(((gain.abs() * width**0.5 - 1)[normed]).abs().max() < PLAIN):
         kind, gain = "l2", gain * width**0.5
-    plain = bool((gain - 1)[normed].abs().max() < PLAIN), bool(bias[normed].abs().max() < PLAIN)
+    typical = float(gain[normed].median())
+    uniform = bool((gain[normed] - typical).abs().max() < PLAIN * abs(typical))
+    plain = bool(bias[normed].abs().max() < PLAIN)
     return NormAnatomy(
-        kind, axis, order, module, gain=None if plain[0] else gain.numpy(), bias=None if plain[1] else bias.numpy()
+        kind,
+        axis,
+        order,
+        module,
+        gain=None if uniform else gain.numpy(),
+        bias=None if plain else bias.numpy(),
+        factor=typical if uniform else 1.0,
     )
 
 
@@ -142,6 +153,7 @@ def rotary_of(seen: Seen, vector: str) -> RotaryAnatomy | None:
     batch, heads, length, width = scored.shape
     before = torch.zeros(batch, length, heads * width, dtype=torch.float64)
     after = torch.zeros_like(before)
+    covered = torch.zeros(heads * width, dtype=torch.bool)
     for step in turns(path):
         event = seen.events[step.event]
         given = columns(event.inputs[step.index], step.layout, batch, length)
@@ -149,10 +161,12 @@ def rotary_of(seen: Seen, vector: str) -> RotaryAnatomy | None:
         if given is None or made is None:
             return None
         at = step.found.channels.cpu()
+        covered[at] = True
         before[..., at] = given[..., step.found.columns].double().cpu()
         after[..., at] = made[..., step.found.columns].double().cpu()
     x, y = as_vectors(before, heads), as_vectors(after, heads)
-    moved = (x != y).any(0).any(1)  # (head, head_dim); a slow pair turns little, one that does not turn is untouched
+    # A slow pair turns little, one that does not turn is untouched; a channel that holds nothing but 0 tells nothing.
+    moved = (x != y).any(0).any(1) | (x == 0).all(0).all(1) & covered.view(heads, width)  # (head, head_dim)
     if not bool(moved.any()):
         return None
     per_head = moved.any(0)

@@ -7,6 +7,7 @@ import typer
 
 from geomprobe.cli import models
 from geomprobe.cli.analyze import analyze
+from geomprobe.cli.inspect import inspect
 from geomprobe.cli.report import report
 from geomprobe.cli.tokens import tokens
 from geomprobe.errors import GeomprobeError
@@ -25,6 +26,7 @@ app = typer.Typer(
     add_completion=False,
 )
 app.command()(analyze)
+app.command()(inspect)
 app.command()(report)
 app.command()(tokens)
 app.add_typer(models.app, name="models")

@@ -35,7 +35,8 @@ def tell_scope(run: Run) -> Finding:
         f"{_each(shape['q_heads'], 'query head')} and {_each(shape['kv_heads'], 'key head')}, {model['dtype']}) "
         f"read {count(corpus['n_windows'], 'window')} of {corpus['window']:,} tokens from "
         f"{count(corpus['n_documents'], 'document')} of {corpus['name']}. "
-        f"{_windows(run)}{BOS[bool(corpus['bos'])]} All that follows holds for this checkpoint on this text."
+        f"{_windows(run)}{_skipped(run)}{BOS[bool(corpus['bos'])]} "
+        "All that follows holds for this checkpoint on this text."
     )
     values = {"layers": n_layers, "n_windows": corpus["n_windows"], "window": corpus["window"]}
     return Finding("What was read", text, "manifest", values | {"n_documents": corpus["n_documents"]})
@@ -44,6 +45,16 @@ def tell_scope(run: Run) -> Finding:
 def _each(values: pd.Series, noun: str) -> str:
     found = np.unique(values.to_numpy(int))
     return count(int(found[0]), noun) if len(found) == 1 else f"{found[0]}–{found[-1]} {noun}s"
+
+
+def _skipped(run: Run) -> str:
+    left_out = run.manifest["model"].get("skipped", [])
+    if not left_out:
+        return ""
+    return (
+        f"{count(len(left_out), 'attention module')} could not be taken and {'is' if len(left_out) == 1 else 'are'} in "
+        f"no number below, the first because: {left_out[0]['reason']} "
+    )
 
 
 def _windows(run: Run) -> str:

@@ -77,15 +77,17 @@ class Task:
         return next(auto for names, auto in self.autos if model_type in names)
 
 
-def _images_alone() -> dict[str, Any]:
-    """Types of the base mapping that see images and nothing else."""
-    seeing = set(modeling_auto.MODEL_FOR_IMAGE_MAPPING_NAMES) | set(modeling_auto.MODEL_FOR_BACKBONE_MAPPING_NAMES)
-    base = modeling_auto.MODEL_MAPPING_NAMES
-    both = set(modeling_auto.MODEL_FOR_IMAGE_TEXT_TO_TEXT_MAPPING_NAMES) | {"tipsv2"}
-    return {name: base[name] for name in base if (name in seeing or name.endswith(_SEEING)) and name not in both}
+def _base(*, endings: tuple[str, ...], names: Iterable[str] = (), but: Iterable[str] = ()) -> dict[str, Any]:
+    """Types of the base mapping by the endings of their names, and others by name."""
+    base, named = modeling_auto.MODEL_MAPPING_NAMES, set(names)
+    return {name: base[name] for name in base if (name in named or name.endswith(endings)) and name not in set(but)}
 
 
-_SEEING = ("_vision", "_vision_model")
+_SEE = set(modeling_auto.MODEL_FOR_IMAGE_MAPPING_NAMES) | set(modeling_auto.MODEL_FOR_BACKBONE_MAPPING_NAMES)
+_SEE_AND_READ = {*modeling_auto.MODEL_FOR_IMAGE_TEXT_TO_TEXT_MAPPING_NAMES, "tipsv2"}
+_HEAR = modeling_auto.MODEL_FOR_AUDIO_CLASSIFICATION_MAPPING_NAMES
+_READ = ("bros", "canine", "dpr", "lilt", "markuplm", "openai_privacy_filter", "splinter")
+_OTHERWISE = {*modeling_auto.MODEL_FOR_CAUSAL_LM_MAPPING_NAMES, "t5gemma2_encoder", "pe_video_encoder"}
 MAPPINGS: dict[str, Task] = {
     "causal": Task(
         ((modeling_auto.MODEL_FOR_CAUSAL_LM_MAPPING_NAMES, AutoModelForCausalLM),),
@@ -102,7 +104,7 @@ MAPPINGS: dict[str, Task] = {
     "vision": Task(
         (
             (modeling_auto.MODEL_FOR_IMAGE_CLASSIFICATION_MAPPING_NAMES, AutoModelForImageClassification),
-            (_images_alone(), AutoModel),
+            (_base(endings=("_vision", "_vision_model"), names=_SEE, but=_SEE_AND_READ), AutoModel),
             (modeling_auto.MODEL_FOR_BACKBONE_MAPPING_NAMES, AutoBackbone),
         ),
         inputs=mixed_inputs,
@@ -116,6 +118,14 @@ MAPPINGS: dict[str, Task] = {
                 AutoModelForZeroShotImageClassification,
             ),
         ),
+        inputs=mixed_inputs,
+    ),
+    "audio": Task(
+        ((_base(endings=("_audio", "_encoder", "_ctc"), names=_HEAR, but=_OTHERWISE), AutoModel),),
+        inputs=mixed_inputs,
+    ),
+    "text": Task(
+        ((_base(endings=("_text", "_text_model"), names=_READ, but=_OTHERWISE), AutoModel),),
         inputs=mixed_inputs,
     ),
 }
@@ -184,7 +194,7 @@ def build(model_type: str, mapping: str = "causal", *, variant: dict[str, Any] |
         config,
         make(model, config, seed, padded=True),
         make(model, config, seed, padded=False),
-        call_kwargs(model) | dict(special.call),
+        {name: value for name, value in (call_kwargs(model) | dict(special.call)).items() if value is not None},
     )
 
 
@@ -202,17 +212,32 @@ def _special(model_type: str, mapping: str) -> Special:
     return EXCEPTIONS.get(f"{model_type}/{mapping}") or EXCEPTIONS.get(model_type) or Special()
 
 
+def _parts(whole: Draft) -> Iterator[tuple[Draft, Special]]:
+    """The parts of a draft that are of a type with an entry of its own in the table, and the entry."""
+    for part in whole.fields.values():
+        if isinstance(part, Draft):
+            yield from _parts(part)
+            if part.kind.model_type in EXCEPTIONS:
+                yield part, EXCEPTIONS[part.kind.model_type]
+
+
 def _draft(model_type: str, task: Task, special: Special, variant: Mapping[str, Any]) -> Draft:
     """The draft of a type's small configuration."""
     result = draft(CONFIG_MAPPING[model_type](**copy.deepcopy(dict(special.start))))
     for name, value in task.fields.items():
         if name in result.known:
             result.set(name, value)
+    for part, own in _parts(result):
+        for path, value in own.fields.items():
+            part.set(path, copy.deepcopy(value))
     for path, value in special.fields.items():
         result.set(path, copy.deepcopy(value))
     for name, value in variant.items():
         result.vary(name, copy.deepcopy(value))
     return result
+
+
+_MAIN = ("logits", "prediction_logits", "last_hidden_state", "text_embeds")
 
 
 def run(built: Built, *, padded: bool) -> Tensor:
@@ -221,8 +246,7 @@ def run(built: Built, *, padded: bool) -> Tensor:
     with torch.no_grad(), torch.random.fork_rng(devices=[]):
         torch.manual_seed(0)  # some draw the patches that they look at
         outputs = built.model(**inputs, **built.call_kwargs)
-    named = (getattr(outputs, name, None) for name in ("logits", "prediction_logits", "last_hidden_state"))
-    main = next((value for value in named if isinstance(value, Tensor)), None)
+    main = next((value for name in _MAIN if isinstance(value := getattr(outputs, name, None), Tensor)), None)
     if main is None:
         main = next(_floating(outputs.to_tuple()))
     mask = inputs.get("attention_mask")

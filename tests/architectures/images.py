@@ -6,11 +6,11 @@ import torch
 from torch import Tensor
 
 from tests.architectures.sizes import IMAGE, PATCH
-from tests.architectures.text import SEQUENCES, takes
+from tests.architectures.text import LENGTH, SEQUENCES, takes
 
 # Patches of an image that comes as a row of patches, down and across.
 GRID = IMAGE // PATCH
-_PARTS = ("vision_config", "vision_encoder_config", "image_model_config", "encoder")
+_PARTS = ("vision_config", "vision_encoder_config", "image_model_config", "encoder", "backbone_config")
 _GRID_NAMES = ("image_grid_thw", "grid_thw")
 
 
@@ -58,6 +58,94 @@ def lone(_model: Any, config: Any) -> dict[str, Any]:
     return {"pixel_values": torch.randn(SEQUENCES, *picture(part(config)))}
 
 
+def sharp(model: Any, config: Any) -> dict[str, Any]:
+    """Two images, and the same finer."""
+    found = lone(model, config)
+    return found | {"high_res_pixel_values": lone(model, config)["pixel_values"]}
+
+
+def flat(_model: Any, config: Any) -> dict[str, Any]:
+    """Images as rows of flat patches, (sequence, patch, channel)."""
+    return {"pixel_values": torch.randn(SEQUENCES, GRID**2, patch_width(part(config)))}
+
+
+def sized(_model: Any, config: Any) -> dict[str, Any]:
+    """Images as one row of flat patches, (patch, channel), and the patches of each down and across."""
+    vision = part(config)
+    return {
+        "pixel_values": torch.randn(SEQUENCES * GRID**2, patch_width(vision)),
+        "image_grid_hw": grids()[:, 1:],
+    }
+
+
+def numbered(_model: Any, config: Any) -> dict[str, Any]:
+    """Flat patches that start with their row and column, (sequence, patch, 2 + channel)."""
+    vision = part(config)
+    rows = 1 + torch.cartesian_prod(torch.arange(GRID), torch.arange(GRID)).float()  # (patch, 2)
+    drawn = torch.randn(SEQUENCES, GRID**2, vision.patch_embed_hidden_size)
+    return {"flattened_patches": torch.cat([rows.expand(SEQUENCES, -1, -1), drawn], dim=-1)}
+
+
+def film(model: Any, config: Any) -> dict[str, Any]:
+    """Two frames for each text, (sequence, frame, channel, height, width)."""
+    return {"pixel_values": torch.randn(SEQUENCES, 2, *picture(part(config)))}
+
+
+def blocks(_model: Any, config: Any) -> dict[str, Any]:
+    """Images as a row of what becomes a token each, two frames deep, (token, frame, height, width, channel)."""
+    vision = part(config)
+    side = vision.patch_size
+    shape = (SEQUENCES * GRID, vision.temporal_patch_size, side, side, channels(vision))
+    return {"pixel_values": torch.randn(shape)}
+
+
+def attended(model: Any, config: Any) -> dict[str, Any]:
+    """One image for each of two texts, which every word may look at."""
+    return several(model, config) | {"image_attention_mask": torch.ones(SEQUENCES, LENGTH, 1, dtype=torch.long)}
+
+
+def tiled(_model: Any, config: Any) -> dict[str, Any]:
+    """One image of two tiles for each of two texts, (sequence, image, tile, channel, height, width)."""
+    n_tiles = config.vision_config.max_num_tiles
+    here = (torch.arange(n_tiles) < 2).long()  # (tile,)
+    return {
+        "pixel_values": torch.randn(SEQUENCES, 1, n_tiles, *picture(config.vision_config)),
+        "aspect_ratio_ids": torch.full((SEQUENCES, 1), 2),
+        "aspect_ratio_mask": here.expand(SEQUENCES, 1, -1).contiguous(),
+        "cross_attention_mask": here.expand(SEQUENCES, LENGTH, 1, -1).contiguous(),
+    }
+
+
+def pooled(_model: Any, config: Any) -> dict[str, Any]:
+    """Images as flat patches, and which four of them become a token."""
+    vision = part(config)
+    side = GRID // 2
+    squares = torch.arange(SEQUENCES * GRID**2).view(SEQUENCES, side, 2, side, 2).transpose(2, 3)
+    return {
+        "pixel_values": torch.randn(SEQUENCES, GRID**2, patch_width(vision)),
+        "image_token_pooling": squares.reshape(-1, 4),  # (token, patch)
+        "image_grids": torch.tensor([[side, side, 0, 0]] * SEQUENCES),
+        "image_num_crops": torch.ones(SEQUENCES, dtype=torch.long),
+    }
+
+
+def steered(model: Any, config: Any) -> dict[str, Any]:
+    """What a robot sees and is, and the noise that its movements are made of."""
+    return {
+        "pixel_values": torch.randn(SEQUENCES, 1, *picture(config.vlm_config.vision_config)),
+        "pixel_attention_mask": torch.ones(SEQUENCES, 1, dtype=torch.bool),
+        "state": torch.randn(SEQUENCES, config.max_state_dim),
+        "noise": torch.randn(SEQUENCES, config.chunk_size, config.max_action_dim),
+        "timestep": torch.rand(SEQUENCES),
+    }
+
+
+def huge(_model: Any, config: Any) -> dict[str, Any]:
+    """Images four times as high and wide as what is seen at once."""
+    n_colours, height, width = picture(part(config))
+    return {"pixel_values": torch.randn(SEQUENCES, n_colours, 4 * height, 4 * width)}
+
+
 def cut(_model: Any, config: Any) -> dict[str, Any]:
     """Images, whole and in two pieces, (sequence, piece, channel, height, width), and their sizes."""
     n_colours, height, width = picture(part(config))
@@ -77,12 +165,6 @@ def patches(model: Any, config: Any) -> dict[str, Any]:
     }
 
 
-def one_row(model: Any, config: Any) -> dict[str, Any]:
-    """The same with an axis before, (1, patch, channel, height, width)."""
-    found = patches(model, config)
-    return found | {"pixel_values": found["pixel_values"][None]}
-
-
 def merged(model: Any, config: Any) -> dict[str, Any]:
     """Images as a row of what becomes a token each, (token, height, width, channel)."""
     vision = part(config)
@@ -97,17 +179,18 @@ def placed(model: Any, config: Any) -> dict[str, Any]:
     vision = part(config)
     name = "pixel_position_ids" if takes(model, "pixel_position_ids") else "image_position_ids"
     places = torch.cartesian_prod(torch.arange(GRID), torch.arange(GRID)).flip(-1)  # (patch, 2)
-    size = channels(vision) * vision.patch_size**2
+    side = getattr(vision, "model_patch_size", vision.patch_size)
+    size = channels(vision) * side**2
     return {"pixel_values": torch.randn(SEQUENCES, GRID**2, size), name: places.expand(SEQUENCES, -1, -1)}
 
 
-def shaped(model: Any, config: Any) -> dict[str, Any]:
+def shaped(_model: Any, config: Any) -> dict[str, Any]:
     """Images as one long row of patches, (1, channel, patch height, width), and the shape of each."""
     vision = part(config)
-    size = vision.patch_size
+    size, side = vision.patch_size, GRID + 2  # it is halved twice
     return {
-        "pixel_values": torch.randn(1, channels(vision), size, SEQUENCES * GRID**2 * size),
-        "target_sizes": grids()[:, 1:],
+        "pixel_values": torch.randn(1, channels(vision), size, SEQUENCES * side**2 * size),
+        "target_sizes": torch.full((SEQUENCES, 2), side),
     }
 
 

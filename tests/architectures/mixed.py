@@ -9,7 +9,7 @@ from torch import Tensor
 
 from tests.architectures.images import images
 from tests.architectures.sizes import VOCABULARY
-from tests.architectures.sounds import sounds
+from tests.architectures.sounds import FRAMES, sounds
 from tests.architectures.text import FIRST_WORD, LENGTH, PADDED, SEQUENCES, takes
 
 # A decoder's text is shorter than what it reads, so that neither is taken for the other.
@@ -58,7 +58,17 @@ def mixed_inputs(
             placeholder = next((value for name in names if isinstance(value := getattr(config, name, None), int)), None)
             if made and (read or rows) and placeholder is not None:
                 ids = _with_placeholders(ids, placeholder, rows or _rows(read, made))
-    return media | _texts(model, config, ids, seed, padded=padded)
+    inputs = media | _texts(model, config, ids, seed, padded=padded)
+    heard = next((media[name] for name in ("input_features", "input_values") if name in media), None)
+    if padded and heard is not None and takes(model, "attention_mask") and "input_ids" not in inputs:
+        inputs["attention_mask"] = _silence(heard)
+    return inputs
+
+
+def boxed_inputs(model: Any, config: Any, seed: int, *, padded: bool) -> dict[str, Any]:
+    """The same where the boxes that words stand in are whole numbers."""
+    inputs = mixed_inputs(model, config, seed, padded=padded)
+    return inputs | {"bbox": (100 * inputs["bbox"]).long()}  # (sequence, pos, corner)
 
 
 def nothing(_model: Any, _config: Any) -> dict[str, Any]:
@@ -77,6 +87,8 @@ def _texts(model: Any, config: Any, ids: Tensor, seed: int, *, padded: bool) -> 
         for name in ("mm_token_type_ids", "token_type_ids"):
             if takes(model, name):
                 inputs[name] = (ids < FIRST_WORD).int()
+    if takes(model, "image_embeds_position_mask"):
+        inputs["image_embeds_position_mask"] = (ids < FIRST_WORD).int()
     if takes(model, "qformer_input_ids"):
         inputs["qformer_input_ids"] = words(seed + 7, ASKED)
     if takes(model, "bbox"):
@@ -84,6 +96,8 @@ def _texts(model: Any, config: Any, ids: Tensor, seed: int, *, padded: bool) -> 
         inputs["bbox"] = corners.sort(-1).values  # (sequence, pos, corner)
     if takes(model, "decoder_input_ids"):
         inputs["decoder_input_ids"] = words(seed + 5, DECODED)
+        if padded and takes(model, "decoder_attention_mask"):
+            inputs["decoder_attention_mask"] = mask_of(inputs["decoder_input_ids"]).flip(1)
     return inputs
 
 
@@ -100,6 +114,13 @@ def mask_of(ids: Tensor) -> Tensor:
     return mask
 
 
+def _silence(heard: Tensor) -> Tensor:
+    """1 where a sound goes on, (sequence, frame or sample): the second ends early."""
+    mask = torch.ones(SEQUENCES, FRAMES if FRAMES in heard.shape else heard.shape[-1], dtype=torch.long)
+    mask[1::2, -mask.shape[1] // 4 :] = 0
+    return mask
+
+
 def _padding(config: Any) -> int:
     """The padding token."""
     token = getattr(config.get_text_config(decoder=True), "pad_token_id", None)
@@ -111,7 +132,8 @@ def _rows(read: Callable[..., Any], media: dict[str, Any]) -> int:
     known = inspect.signature(read).parameters
     with torch.no_grad():
         made = read(**{name: value for name, value in media.items() if name in known or "kwargs" in known})
-    made = getattr(made, "pooler_output", None) if not isinstance(made, Tensor | list | tuple) else made
+    if not isinstance(made, Tensor | list | tuple):
+        made = made.last_hidden_state if made.pooler_output is None else made.pooler_output
     parts = [made] if isinstance(made, Tensor) else list(made)
     return sum(part[..., 0].numel() for part in parts) // SEQUENCES
 

@@ -7,7 +7,7 @@ from typing import Any
 
 from transformers.configuration_utils import PreTrainedConfig
 
-from tests.architectures.sizes import HEAD_DIM, HEADS, NEVER_LARGER, NEVER_NONE, ROTATED, SIZES
+from tests.architectures.sizes import HEAD_DIM, HEADS, HIDDEN, NEVER_LARGER, NEVER_NONE, ROTATED, SIZES
 
 # The first that a configuration has says how many layers there are.
 _LAYER_COUNTS = ("num_hidden_layers", "n_layer", "n_layers", "num_layers", "decoder_layers")
@@ -16,10 +16,14 @@ _TOKEN_ENDINGS = ("token_id", "token_index")
 _FIRST_IDS = {"pad_token_id": 0, "bos_token_id": 1, "eos_token_id": 2}
 # Lists of the layers that are of a kind of their own.
 _CHOSEN_LAYERS = ("deepstack_visual_indexes", "global_attn_indexes", "fullatt_block_indexes", "full_attn_idxs")
+# Lists whose values are all the same when small.
+_ALL_ALIKE = {"channel_multiplier": 1, "conv_dim": HIDDEN}
 # Of a model in stages: what doubles from stage to stage, and the field whose size it starts at.
 _DOUBLING = {
     "hidden_sizes": "hidden_size",
     "embed_dims": "hidden_size",
+    "embed_dim": "hidden_size",
+    "num_groups": "num_heads",
     "num_heads": "num_heads",
     "num_attention_heads": "num_heads",
 }
@@ -109,21 +113,26 @@ def draft(default: PreTrainedConfig, token_ids: dict[str, int] | None = None) ->
         small = _small(name, value, n_layers, token_ids)
         if small is not None:
             result.fields[name] = small
-            if isinstance(small, list):
+            if isinstance(small, list) and len(value) == n_layers and name not in (*_ALL_ALIKE, *_CHOSEN_LAYERS):
                 result.per_layer.add(name)
     for name, part in vars(default).items():
         if isinstance(part, PreTrainedConfig):
             result.fields[name] = draft(part, token_ids)
             if part is default.get_text_config(decoder=True):
                 result.text = name
+    _fit(result, values)
+    return result
+
+
+def _fit(result: Draft, values: dict[str, Any]) -> None:
+    """Bring sizes that go together into agreement."""
     if values.get("kv_lora_rank") is not None:
         _fit_latents(result, values)
-    if isinstance(values.get("depths"), list | tuple):
+    if "depths" in values and any(isinstance(values.get(name), list | tuple) for name in _DOUBLING):
         _fit_stages(result, values)
     for name, value in values.items():
         if isinstance(value, dict) and "mrope_section" in str(value):
             result.fields[name] = _fit_sections(value, ROTATED if "qk_rope_head_dim" in values else HEAD_DIM)
-    return result
 
 
 def _values(default: PreTrainedConfig) -> dict[str, Any]:
@@ -181,6 +190,8 @@ def _several(name: str, value: list[Any], n_layers: int | None) -> list[Any] | N
     """What a list becomes."""
     if name in ("image_size", "patch_size") and len(value) == 2:
         return [SIZES[name]] * 2
+    if name in _ALL_ALIKE:
+        return [_ALL_ALIKE[name]] * len(value)
     if name in _CHOSEN_LAYERS:
         return [1]  # the second of two
     return _kinds(name, value, n_layers)

@@ -7,7 +7,8 @@ IMAGE, PATCH = 48, 8
 
 _VOCABULARIES = """
     vocab_size decoder_vocab_size vocab_size_per_layer_input output_vocab_size audio_vocab_size text_vocab_size
-    unpadded_vocab_size entity_vocab_size shape_vocab_size pronunciation_vocab_size
+    unpadded_vocab_size src_vocab_size tgt_vocab_size t2u_vocab_size unit_hifi_gan_vocab_size entity_vocab_size
+    shape_vocab_size pronunciation_vocab_size
 """
 _WIDTHS = """
     hidden_size d_model n_embd dim emb_dim embed_dim embedding_size embedding_dim hidden_dim word_embed_proj_dim
@@ -24,7 +25,8 @@ _WIDTHS = """
     projector_output_dim latent_channels decoder_intermediate_size fusion_hidden_size patch_embed_hidden_size
     fpn_hidden_size cross_hidden_size project_dim encoder_intermediate_size speech_encoder_intermediate_size
     t2u_encoder_ffn_dim t2u_decoder_ffn_dim adapter_in_dim adapter_input_size subsampling_conv_channels
-    cross_attention_hidden_size share_expert_dim
+    cross_attention_hidden_size share_expert_dim vision_hidden_size base_channels adapter_hidden_size mm_embed_dim
+    output_proj_dims output_dim
 """
 _LAYER_COUNTS = """
     num_hidden_layers n_layer n_layers num_layers encoder_layers decoder_layers num_encoder_layers num_decoder_layers
@@ -37,7 +39,8 @@ _QUERY_HEADS = """
     num_attention_heads n_head n_heads num_heads encoder_attention_heads decoder_attention_heads
     num_encoder_attention_heads num_decoder_attention_heads attention_heads swa_num_attention_heads linear_num_heads
     linear_num_key_heads linear_num_value_heads index_n_heads num_self_attention_heads num_cross_attention_heads
-    conf_num_attention_heads speech_encoder_attention_heads t2u_encoder_attention_heads t2u_decoder_attention_heads
+    conf_num_attention_heads encoder_num_attention_heads speech_encoder_attention_heads t2u_encoder_attention_heads
+    t2u_decoder_attention_heads
     decoder_num_attention_heads cross_num_attention_heads resampler_n_heads resampler_heads num_sliding_attention_heads
 """
 _KEY_HEADS = """
@@ -68,7 +71,7 @@ _LENGTH_LIMITS = """
 # An image is four patches high and wide, so are the tables of positions of those that know no size.
 _GRIDS = """
     num_position_embeddings num_patches image_seq_length max_num_patches num_image_tokens
-    position_embedding_size
+    position_embedding_size mm_posemb_size max_vit_seq_len img_max_token_num
 """
 _EXPERT_COUNTS = "num_experts num_local_experts n_routed_experts moe_num_experts num_codebooks"
 _CHOICES = """
@@ -98,7 +101,7 @@ SIZES: dict[str, int] = {
         (EXPERTS, _EXPERT_COUNTS),
         (CHOSEN, _CHOICES),
         (1, _ONES),
-        (IMAGE, "image_size pretrain_image_size"),
+        (IMAGE, "image_size pretrain_image_size max_img_size max_image_size"),
         (PATCH, "patch_size"),
         ((IMAGE // PATCH) ** 2, _GRIDS),
         (IMAGE // PATCH, "pos_emb_height pos_emb_width posemb_grid_size num_query_tokens latent_query_num"),

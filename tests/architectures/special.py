@@ -21,7 +21,7 @@ class Special:
     inputs : Callable, optional
         ``inputs(model, config, seed, padded)``, where the mapping's own do not do.
     call : Mapping
-        Further arguments of a call.
+        Further arguments of a call; None for one that is to be left out.
     around : Mapping
         The mean of random vectors by their own name, where a model makes no use of the number they start at.
     why : str
@@ -35,6 +35,10 @@ class Special:
     call: Mapping[str, Any] = field(default_factory=dict)
     around: Mapping[str, float] = field(default_factory=dict)
     why: str = ""
+
+
+# A decoder of any type looks at what its encoder made only if it is told to.
+CROSSING = {"decoder.is_decoder": True, "decoder.add_cross_attention": True}
 
 
 def for_types(*model_types: str, **special: Any) -> dict[str, Special]:

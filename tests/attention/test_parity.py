@@ -147,7 +147,7 @@ def test_a_layer_that_was_not_seen_is_found():
     model = tiny_model("llama")
     ids = some_ids(length=LENGTH)
     spec = examine(model, ids)
-    extra = replace(spec.layers[1], layer=7)
+    extra = replace(spec.layers[1], layer=7, module="model.layers.7.self_attn")
     with pytest.raises(ParityError, match="Parity failed at layer 7"):
         check_parity(model, ModelSpec((*spec.layers, extra)), ids)
 
