@@ -20,6 +20,7 @@ from geomprobe.attention.spec import CorpusSpec, Spec
 from geomprobe.corpus.types import TypeIndex, index_types
 from geomprobe.corpus.windows import Corpus
 from geomprobe.errors import InvalidParameter, unknown_name
+from geomprobe.models.calling import run as call
 from geomprobe.probes.assembly import summarise
 from geomprobe.probes.base import PROBES, OutputProbe, Probe, State, observe
 
@@ -181,9 +182,10 @@ class Observation:
         ids = torch.from_numpy(self.corpus.ids[windows]).to(device)
         tokens = self.tokens(windows).to(device)
         now.tokens = {device: tokens}
-        logits = model(input_ids=ids, use_cache=False).logits
+        logits = getattr(call(model, {"input_ids": ids}), "logits", None)
         now.visibilities.forget()
-        self._read(logits, ids, tokens)
+        if logits is not None:  # an encoder without a head predicts nothing
+            self._read(logits, ids, tokens)
 
     def _read(self, logits: Tensor, ids: Tensor, tokens: Tokens) -> None:
         for probe, state in self.states.values():

@@ -45,6 +45,11 @@ def thirds(run: Run) -> list[list[int]]:
     return [[int(layer) for layer in part] for part in parts]
 
 
+def looks_back(run: Run) -> bool:
+    """Whether any layer is causal: sink rates and sink tokens are of those alone."""
+    return any(entry.get("causal", True) for entry in run.manifest["model"]["anatomy"])
+
+
 def binding_windows(run: Run) -> dict[int, int]:
     """Layer → sliding window, for the layers whose window is shorter than the text windows of this run."""
     length = int(run.manifest["corpus"]["window"])

@@ -184,7 +184,18 @@ def test_the_manifest_says_everything(whole):
         assert named <= set(manifest[entry]), entry
     top = {"schema", "geomprobe", "command", "created", "seed", "versions", "timings", "files", "probes"}
     assert top <= set(manifest)
-    layer = {"layer", "module", "q_heads", "kv_heads", "head_dim", "window", "scale", "softcap", "learned_sinks"}
+    layer = {
+        "layer",
+        "module",
+        "q_heads",
+        "kv_heads",
+        "head_dim",
+        "window",
+        "scale",
+        "softcap",
+        "learned_sinks",
+        "causal",
+    }
     assert all(set(entry) == layer | {"stages", "q_norm", "k_norm"} for entry in manifest["model"]["anatomy"])
     assert [entry["window"] for entry in manifest["model"]["anatomy"]] == [40, None]
     assert manifest["model"]["source"] == "object"

@@ -11,6 +11,7 @@ from geomprobe.attention.seam import Seen, attending, no_attention, watching
 from geomprobe.attention.spec import LayerSpec, ModelSpec, NormSpec
 from geomprobe.attention.trace import Path, Step
 from geomprobe.errors import UnsupportedModel
+from geomprobe.models.calling import run
 
 
 def measure_gain(norm: Module, width: int | tuple[int, int], like: Tensor) -> Tensor:
@@ -144,8 +145,8 @@ def examine(model: Module, ids: Tensor) -> ModelSpec:
             else:
                 layers[name] = _layer_spec(model, seen)
 
-    with torch.no_grad(), watching(model, see):
-        model(input_ids=ids, use_cache=False)
+    with watching(model, see):
+        run(model, {"input_ids": ids})
     skipped |= {
         name: f"{name} did not run, or not through the attention interface."
         for name in callers(model)
@@ -189,6 +190,7 @@ def _layer_spec(model: Module, seen: Seen) -> LayerSpec:
         stages={vector: _found(seen, vector) for vector in ("q", "k", "v")},
         norms={v: norm for v in ("q", "k") if (norm := _norm_spec(model, seen.paths[v], seen, v)) is not None},
         rotary_width=_rotary_width(seen.paths["q"], seen),
+        causal=call.visibility().causal,
     )
 
 

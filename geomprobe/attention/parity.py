@@ -19,6 +19,7 @@ from geomprobe.attention.seam import Seen, logits, no_attention, watching
 from geomprobe.attention.spec import ModelSpec
 from geomprobe.errors import ParityError, UnsupportedModel
 from geomprobe.labels import WHOLE_MODEL
+from geomprobe.models.calling import run
 
 # How far rebuilt probabilities may be off at logits of usual size. A scale off by a thousandth shows as 7e-4 and one
 # channel in the wrong place as .8, so these bounds mean something. Eager softmax is float32 in a float64 model too.
@@ -235,13 +236,13 @@ def check_parity(model: Module, spec: ModelSpec, ids: Tensor) -> pd.DataFrame:
         with watching(model, nothing, after=compare_outputs, stages=True):
             watched = _output(model, ids)
         with eager(model), watching(model, nothing, after=compare_weights, stages=False):
-            model(input_ids=ids, use_cache=False)
+            run(model, {"input_ids": ids})
         restored = _output(model, ids)
     return _verdict(spec, (weights, outputs, allowed), max(_worst(untouched, watched), _worst(untouched, restored)))
 
 
 def _output(model: Module, ids: Tensor) -> Tensor:
-    made = model(input_ids=ids, use_cache=False)
+    made = run(model, {"input_ids": ids})
     return made.logits if hasattr(made, "logits") else made[0]
 
 

@@ -52,6 +52,8 @@ class LayerSpec:
         Empty where q and k are not normed.
     rotary_width : int
         Channels that a rotation may mix; 0 without one.
+    causal : bool
+        Whether no query sees a key behind it.
     """
 
     layer: int
@@ -66,6 +68,7 @@ class LayerSpec:
     stages: dict[str, tuple[str, ...]] = field(default_factory=dict)
     norms: dict[str, NormSpec] = field(default_factory=dict)
     rotary_width: int = 0
+    causal: bool = True
 
     def described(self) -> dict[str, Any]:
         """What the manifest says of it."""
@@ -80,6 +83,7 @@ class LayerSpec:
             "scale": self.scale,
             "softcap": self.softcap,
             "learned_sinks": self.learned_sinks,
+            "causal": self.causal,
             "stages": {vector: list(stages) for vector, stages in self.stages.items()},
             **norms,
         }
@@ -113,6 +117,11 @@ class ModelSpec:
     def kv_heads(self) -> int:
         """The most key heads that a layer has."""
         return max(layer.kv_heads for layer in self.layers)
+
+    @property
+    def causal(self) -> bool:
+        """Whether all layers are causal."""
+        return all(layer.causal for layer in self.layers)
 
     @property
     def softcapped(self) -> bool:

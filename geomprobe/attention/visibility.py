@@ -43,6 +43,14 @@ class Visibility:
         """|V(t)|: (batch or 1, pos), int64."""
         return self.high - self.low + 1
 
+    @property
+    def causal(self) -> bool:
+        """Whether no query sees a key behind it."""
+        if "causal" not in self.cache:
+            position = torch.arange(self.n_queries, device=self.high.device)
+            self.cache["causal"] = bool((self.high <= position).all())
+        return self.cache["causal"]
+
     def rows(self, start: int, stop: int) -> tuple[int, int]:
         """The span of keys [first, last) that queries start … stop − 1 see between them."""
         key = ("rows", start, stop)

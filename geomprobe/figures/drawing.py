@@ -52,6 +52,17 @@ def needs(*names: str) -> Callable[[Run], str | None]:
     return missing
 
 
+def needs_causal(*names: str) -> Callable[[Run], str | None]:
+    """The same for a figure of what later queries do."""
+
+    def missing(run: Run) -> str | None:
+        if not tables.looks_back(run):
+            return "This figure is of later queries; in this model every token sees what stands behind it, too."
+        return needs(*names)(run)
+
+    return missing
+
+
 def height(inches: float) -> Callable[[Run], tuple[float, float]]:
     """A `size` of the usual width and one height."""
     return lambda run: (WIDTH, inches)

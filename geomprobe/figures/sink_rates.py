@@ -9,7 +9,7 @@ from matplotlib.lines import Line2D
 from matplotlib.ticker import MaxNLocator, PercentFormatter
 
 from geomprobe import tables
-from geomprobe.figures.drawing import Drawing, height, join, needs, scope
+from geomprobe.figures.drawing import Drawing, height, join, needs_causal, scope
 from geomprobe.figures.layout import crown
 from geomprobe.figures.style import BLACK, DEPTH, GREY
 from geomprobe.labels import WHOLE_MODEL
@@ -64,6 +64,6 @@ SINK_RATES = Drawing(
     alt="Falling lines: the share of windows and heads in which position 0 is a sink, over the threshold; "
     "the whole model bold, the layers thin.",
     caption=_caption,
-    missing=needs("sink_rates"),
+    missing=needs_causal("sink_rates"),
     size=height(4.0),
 )

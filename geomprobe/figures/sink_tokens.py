@@ -8,7 +8,7 @@ from matplotlib.patches import Patch
 from matplotlib.ticker import MaxNLocator, PercentFormatter
 
 from geomprobe import tables
-from geomprobe.figures.drawing import WIDTH, Drawing, join, scope
+from geomprobe.figures.drawing import WIDTH, Drawing, join, needs_causal, scope
 from geomprobe.figures.glyphs import drawable
 from geomprobe.figures.layout import crown
 from geomprobe.figures.style import BLACK, CLASS_COLOURS, GREY
@@ -88,6 +88,8 @@ def _caption(run: Run) -> str:
 
 
 def _missing(run: Run) -> str | None:
+    if not tables.looks_back(run):
+        return needs_causal()(run)
     return None if "sink_tokens" in run.tables and "sink_rates" in run.tables else "This run did not look for sinks."
 
 

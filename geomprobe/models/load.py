@@ -26,7 +26,7 @@ _SHOWN: Final = 3
 
 @dataclass(frozen=True)
 class LoadedModel:
-    """A causal language model, ready to be watched.
+    """A language model, causal or masked, ready to be watched.
 
     Attributes
     ----------
@@ -79,7 +79,7 @@ def load(
     ModelNotFound
         Where a file is missing or damaged, or the files do not hold every weight of the model.
     UnsupportedModel
-        Where it is no causal language model that transformers knows, or its tokenizer has no character offsets.
+        Where it is no language model that transformers knows, or its tokenizer has no character offsets.
     """
     one_of("dtype", dtype, DTYPES)
     place = choose_device(device) if device_map is None else _free_device(device)
@@ -148,12 +148,11 @@ def _choose_dtype(dtype: str, place: str) -> Any:
 
 
 def _check_kind(folder: Path, *, trust_remote_code: bool) -> None:
-    """Raise unless transformers, or code that the checkpoint may bring, makes a causal language model of it."""
+    """Raise unless transformers, or code that the checkpoint may bring, makes a language model of it."""
     config = read_config(folder)
     kind, brings_code = config.get("model_type"), bool(config.get("auto_map"))
     known = isinstance(kind, str) and kind in transformers.CONFIG_MAPPING
-    causal = known and transformers.CONFIG_MAPPING[kind] in transformers.MODEL_FOR_CAUSAL_LM_MAPPING
-    if causal or (brings_code and trust_remote_code):
+    if (known and choose_class(config) is not None) or (brings_code and trust_remote_code):
         return
     if brings_code:
         raise UnsupportedModel(
@@ -162,13 +161,29 @@ def _check_kind(folder: Path, *, trust_remote_code: bool) -> None:
         )
     if known:
         raise UnsupportedModel(
-            f"The model type {kind!r} of {str(folder)!r} is no causal language model, and no other can be analysed yet."
+            f"The model type {kind!r} of {str(folder)!r} is neither a causal nor a masked language model, "
+            "and no other can be loaded yet."
         )
     what = f"the model type {kind!r}" if kind else "the model"
     raise UnsupportedModel(
         f"transformers {transformers.__version__} does not know {what} that {str(folder / CONFIG)!r} describes; "
         "a newer transformers may."
     )
+
+
+def choose_class(config: Mapping[str, Any]) -> Any:
+    """The auto class that loads a checkpoint as what it was trained as, None where there is none.
+
+    A type may be in several mappings (BERT is a masked language model that transformers can also run as a decoder);
+    the architecture that the config names decides.
+    """
+    kind = transformers.CONFIG_MAPPING[config["model_type"]]
+    causal = kind in transformers.MODEL_FOR_CAUSAL_LM_MAPPING
+    masked = kind in transformers.MODEL_FOR_MASKED_LM_MAPPING
+    named = str((config.get("architectures") or [""])[0])
+    if masked and (not causal or named == transformers.MODEL_FOR_MASKED_LM_MAPPING[kind].__name__):
+        return transformers.AutoModelForMaskedLM
+    return transformers.AutoModelForCausalLM if causal else None
 
 
 def _check_config(folder: Path, *, trust_remote_code: bool) -> None:
@@ -201,7 +216,10 @@ def _load_tokenizer(folder: Path, *, trust_remote_code: bool) -> Any:
 
 def _load_model(folder: Path, *, dtype: Any, device_map: Any, trust_remote_code: bool) -> Any:
     try:
-        model, report = transformers.AutoModelForCausalLM.from_pretrained(
+        config = read_config(folder)
+        known = config.get("model_type") in transformers.CONFIG_MAPPING
+        made_by = (choose_class(config) if known else None) or transformers.AutoModelForCausalLM
+        model, report = made_by.from_pretrained(
             str(folder),
             dtype=dtype,
             device_map=device_map,

@@ -35,7 +35,7 @@ def tell_scope(run: Run) -> Finding:
         f"{_each(shape['q_heads'], 'query head')} and {_each(shape['kv_heads'], 'key head')}, {model['dtype']}) "
         f"read {count(corpus['n_windows'], 'window')} of {corpus['window']:,} tokens from "
         f"{count(corpus['n_documents'], 'document')} of {corpus['name']}. "
-        f"{_windows(run)}{_skipped(run)}{BOS[bool(corpus['bos'])]} "
+        f"{_windows(run)}{_causality(run)}{_skipped(run)}{BOS[bool(corpus['bos'])]} "
         "All that follows holds for this checkpoint on this text."
     )
     values = {"layers": n_layers, "n_windows": corpus["n_windows"], "window": corpus["window"]}
@@ -54,6 +54,17 @@ def _skipped(run: Run) -> str:
     return (
         f"{count(len(left_out), 'attention module')} could not be taken and {'is' if len(left_out) == 1 else 'are'} in "
         f"no number below, the first because: {left_out[0]['reason']} "
+    )
+
+
+def _causality(run: Run) -> str:
+    ahead = [entry for entry in run.manifest["model"]["anatomy"] if not entry.get("causal", True)]
+    if not ahead:
+        return ""
+    where = "" if len(ahead) == len(run.manifest["model"]["anatomy"]) else f" in {count(len(ahead), 'layer')}"
+    return (
+        f"Each token sees what stands behind it, too{where}: there is no loss there, no sink rate and no sink tokens, "
+        "which look at later queries. "
     )
 
 

@@ -104,7 +104,7 @@ def tell_learned_sink(run: Run) -> Finding | None:
 
 def tell_sink_tokens(run: Run) -> Finding | None:
     """Which tokens past position 0 sink."""
-    if "sink_tokens" not in run.tables:
+    if "sink_tokens" not in run.tables or not tables.looks_back(run):
         return None
     totals = tables.sink_token_totals(run)
     if not len(totals):

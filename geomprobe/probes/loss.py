@@ -18,7 +18,7 @@ ROWS = 128  # rows of logits taken to float32 at a time: a vocabulary of 262 144
 @PROBES.register("loss")
 @dataclass(frozen=True)
 class Loss(OutputProbe):
-    """Nats per token predicted from positions ≥ 16 (docs/schema.md: document_stats, loss)."""
+    """Nats per token predicted from positions ≥ 16; NaN unless all layers are causal (docs/schema.md: loss)."""
 
     def init(self, spec: Spec) -> State:
         """Sums by document."""
@@ -42,7 +42,8 @@ class Loss(OutputProbe):
     def summarise(self, state: State, spec: Spec) -> dict[str, pd.DataFrame]:
         """A part of document_stats, on the row of the whole model."""
         n = state["n"].numpy()
-        loss = state["loss"].numpy() / np.where(n > 0, n, np.nan)
+        counted = np.where((n > 0) & spec.model.causal, n, np.nan)  # a model that sees the next token predicts nothing
+        loss = state["loss"].numpy() / counted
         return {"document_stats": pd.DataFrame({"layer": WHOLE_MODEL, "document": np.arange(len(n)), "loss": loss})}
 
 

@@ -23,6 +23,8 @@ LATER_QUERIES = 16  # a key counts for sink_tokens where at least as many later 
 class Sinks(AttentionProbe):
     """first_mass, begin_mass, sink rates and sink tokens (docs/schema.md).
 
+    Rates and sink tokens assume causal attention; in other layers the rate is NaN and there are no sink tokens.
+
     Parameters
     ----------
     epsilons : tuple of float
@@ -96,8 +98,9 @@ class Sinks(AttentionProbe):
         if batch.sinks is not None:
             state["learned"][index, :heads] += scratch["learned"].exp().sum((0, 2)).to(state["learned"].device)
             state["has_learned"][index] += n
-        self._add_rates(state, batch, scratch["first"][..., :RATE_ROWS].sum(-1))
-        self._add_tokens(state, batch, scratch["mass"])
+        if batch.visibility.causal:  # both look at the queries behind a key, and take it that there are no others
+            self._add_rates(state, batch, scratch["first"][..., :RATE_ROWS].sum(-1))
+            self._add_tokens(state, batch, scratch["mass"])
 
     def _add_rates(self, state: State, batch: QKBatch, early: Tensor) -> None:
         sees = (batch.visibility.low[:, :RATE_ROWS] == 0).sum(1)  # (batch or 1,), at least 1: position 0 sees itself

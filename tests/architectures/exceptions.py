@@ -218,6 +218,7 @@ EXCEPTIONS: dict[str, Special] = {
     "encoder-decoder": Special(CROSSING),
     "nllb-moe": Special({"encoder_sparse_step": 2, "decoder_sparse_step": 2}),
     "switch_transformers": Special({"num_sparse_encoder_layers": 1, "num_sparse_decoder_layers": 1}),
+    "sam3_lite_text_text_model": Special({"num_hidden_layers": 3}),  # the first and the last are convolutions
     "lilt": Special({"hidden_size": 96}, inputs=boxed_inputs),  # a multiple of 6
     "voxtral_realtime_text": Special(why="transformers 5.24 names a class for it that does not exist"),
     "xmod": Special({"default_language": "en_XX"}),

@@ -193,7 +193,9 @@ def test_an_unknown_model_type_is_one_sentence(ready, gemma, edit_config, kind):
 
 def test_a_model_that_is_no_causal_one_is_one_sentence(ready, gemma, edit_config):
     edit_config(gemma, model_type="vit")
-    with pytest.raises(UnsupportedModel, match=r"The model type 'vit' of '.*' is no causal language model"):
+    with pytest.raises(
+        UnsupportedModel, match=r"The model type 'vit' of '.*' is neither a causal nor a masked language model"
+    ):
         ready()
 
 
