@@ -84,10 +84,17 @@ def _print_table(name: str, found: "Anatomy") -> None:
 
 def _grouped(layers: "list[LayerAnatomy]") -> list[tuple[str, tuple[str, ...]]]:
     """Rows with the numbers of the layers that share them, in order of first appearance."""
-    rows: dict[tuple[str, ...], list[int]] = {}
+    rows: dict[tuple[str, tuple[str, ...]], list[int]] = {}
+    stacks = {_stack(layer) for layer in layers}
     for layer in layers:
-        rows.setdefault(_row(layer), []).append(layer.layer)
-    return [(_ranges(numbers), row) for row, numbers in rows.items()]
+        name = _stack(layer) if len(stacks) > 1 else ""
+        rows.setdefault((name, _row(layer)), []).append(layer.layer)
+    return [(f"{name} {_ranges(numbers)}".strip(), row) for (name, row), numbers in rows.items()]
+
+
+def _stack(layer: "LayerAnatomy") -> str:
+    """The layer's name without its numbers: encoder and decoder, self- and cross-attention stay apart."""
+    return ".".join(part for part in layer.module.split(".") if not part.isdecimal())
 
 
 def _ranges(numbers: list[int]) -> str:
@@ -120,7 +127,7 @@ def _norm(layer: "LayerAnatomy", vector: str) -> str:
     verdict = layer.verdict[vector].replace("_", " ")
     if norm is None:
         return f"keys of {layer.shares_with}" if vector == "k" and layer.shares_with else verdict
-    text = str(norm).replace("_rope", " rotation").replace("no rotation", "no rotation")
+    text = str(norm).replace("_rope", " rotation")
     return text if verdict == "norm" else f"{verdict}: {text}"
 
 
