@@ -91,11 +91,14 @@ def callers(model: Module) -> dict[str, Module]:
 def bypassing(model: Module) -> dict[str, Module]:
     """The modules of `model` that may compute attention in code of their own, by name, in the order of the model.
 
-    Their code names a softmax, which a router of experts does too: whether it is attention shows when they run.
+    Their code names a softmax, which a router of experts does too: whether it is attention shows when they run. So may
+    modules that name the interface and do not ask it in the usual way, which may get a function of their own from it.
     """
     through = callers(model)
+    asking = _whose_code_names(model, {"get_interface"})
     found = _whose_code_names(model, {"softmax", "Softmax", "scaled_dot_product_attention"})
-    return {name: module for name, module in found.items() if name not in through}
+    aside = {name: module for name, module in found.items() if name not in through}
+    return aside | {name: module for name, module in through.items() if name not in asking}
 
 
 def _whose_code_names(model: Module, wanted: set[str]) -> dict[str, Module]:

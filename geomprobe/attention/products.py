@@ -5,6 +5,7 @@ and to the values that this multiplies; what happens in between (a scale, ALiBi,
 which gives the factor and the shift of every logit. It counts only where they explain what entered the softmax.
 """
 
+import re
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -21,6 +22,7 @@ from geomprobe.errors import UnsupportedModel
 
 _PRODUCTS = {"matmul", "bmm", "baddbmm", "einsum", "rmatmul"}
 _SOFTMAX = {"softmax"}
+_ATTENDS = re.compile("attention|attn", re.IGNORECASE)
 _RANK = 4  # axes of attention weights; what a router of experts puts through softmax has fewer
 # Played on this and on 0, a chain of operations shows its factor: large, so that a shift does not drown it.
 _PROBE = 1024.0
@@ -101,6 +103,11 @@ class Products(TorchFunctionMode):
         self._strays: dict[int, Tensor] = {}  # softmaxes of what no product of queries and keys led to
         self.paused = 0  # > 0 inside a kernel of the interface, which is watched elsewhere
 
+    @property
+    def unexplained(self) -> bool:
+        """Whether a softmax as large as attention's was met that nothing led to, or that led to nothing."""
+        return bool(self._strays)
+
     def forget(self) -> None:
         """Drop what belongs to a module that has been left."""
         self._chains.clear()
@@ -142,10 +149,7 @@ class Products(TorchFunctionMode):
             return
         left, right = operands
         if id(left) in self._strays or id(right) in self._strays:
-            raise UnsupportedModel(
-                f"{type(place[0].module).__name__} ({place[0].name}) computes attention in code of its own, in which "
-                "no product of queries and keys can be followed to its softmax; geomprobe cannot read it."
-            )
+            raise UnsupportedModel(_no_product(place[0]))
         weights = self._weights.get(id(left))
         if weights is not None:
             self._finish(weights, right, output, place)
@@ -212,6 +216,13 @@ class Products(TorchFunctionMode):
         self._see(call, (made.transpose(1, 2), None))
 
 
+def _no_product(place: Place) -> str:
+    return (
+        f"{type(place.module).__name__} ({place.name}) computes attention in code of its own, in which no product of "
+        "queries and keys can be followed to its softmax; geomprobe cannot read it."
+    )
+
+
 def _replay(func: Any, call: tuple[tuple, dict], place: int) -> Replay:
     """The function with its argument at `place` left open."""
     args, kwargs = call
@@ -224,8 +235,18 @@ class OwnCode:
     def __init__(self, places: list[Place], see: Callable[[AttentionCall, tuple[Tensor, Tensor | None]], None]) -> None:
         self._places = places
         self._open: list[tuple[Place, int]] = []
-        self._products = Products(lambda: self._open[-1] if self._open else None, see)
+        self._shown: set[int] = set()  # modules whose attention was seen, this way or the other
+
+        def seen(call: AttentionCall, output: tuple[Tensor, Tensor | None]) -> None:
+            self.showed(call.module)
+            see(call, output)
+
+        self._products = Products(lambda: self._open[-1] if self._open else None, seen)
         self.entered = False  # whether any of them has run
+
+    def showed(self, module: Module) -> None:
+        """Note that a module's attention was seen."""
+        self._shown.add(id(module))
 
     @contextmanager
     def pausing(self) -> Iterator[None]:
@@ -243,6 +264,7 @@ class OwnCode:
         try:
             for place in self._places:
                 handles.append(place.module.register_forward_pre_hook(self._enter(place), with_kwargs=True))
+                handles.append(place.module.register_forward_hook(self._check))
                 handles.append(place.module.register_forward_hook(self._leave, always_call=True))
             with self._products:
                 yield
@@ -259,6 +281,15 @@ class OwnCode:
             self._open.append((place, given[0].shape[0] if given else 1))
 
         return enter
+
+    def _check(self, module: Module, _args: Any, _output: Any) -> None:
+        """Refuse a module that is called attention, in which a softmax stayed unexplained and no product was seen.
+
+        The name is asked because a softmax over four axes may mix something else than tokens (hyper-connections).
+        """
+        here = bool(self._open) and self._open[-1][0].module is module and _ATTENDS.search(type(module).__name__)
+        if here and self._products.unexplained and id(module) not in self._shown:
+            raise UnsupportedModel(_no_product(self._open[-1][0]))
 
     def _leave(self, module: Module, _args: Any, _output: Any) -> None:
         if self._open and self._open[-1][0].module is module:

@@ -139,6 +139,8 @@ class _Watch:
         name = self._names[id(module)]
         seen = self._seen(read_call((name, self._layers[name]), module, kernel, args, kwargs))
         self._see(seen)
+        if self.own_code is not None:
+            self.own_code.showed(module)
         with self.own_code.pausing() if self.own_code is not None else nullcontext():
             output = run()
         if self._after is not None:

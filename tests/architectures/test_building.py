@@ -57,7 +57,14 @@ def _quiet():
     transformers.logging.set_verbosity(before)
 
 
-@pytest.fixture(scope="module", params=BUILT, ids=lambda case: f"{case[1]}-{case[0]}")
+# As the checks of what is captured: the causal types in every run of the tests, the others in `make architectures`.
+CASES = [
+    pytest.param(each, id=f"{each[1]}-{each[0]}", marks=() if each[1] == "causal" else pytest.mark.architectures)
+    for each in BUILT
+]
+
+
+@pytest.fixture(scope="module", params=CASES)
 def case(request, _quiet):
     """A model type with its mapping, and what is built of it: once for all tests of it."""
     model_type, mapping = request.param

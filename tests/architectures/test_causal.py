@@ -19,6 +19,7 @@ REFUSED = {
     "xlnet": OWN_CODE,
 }
 CANNOT_BUILD = {"gemma3n"}
+MISSED = {"deepseek_v4": 9}  # softmaxes over four axes that mix streams and not tokens
 
 
 @pytest.mark.parametrize("model_type", types_of("causal"))
@@ -32,6 +33,7 @@ def test_attention_is_the_models_own(model_type):
     else:
         assert outcome.state == "verified", outcome
         assert outcome.products > 0
+        assert outcome.missed == MISSED.get(model_type, 0)
         assert outcome.worst <= 1e-5
 
 

@@ -22,6 +22,7 @@ EXPECTED: dict[str, dict[str, str]] = {
         "yoso": NO_ATTENTION,
     },
     "seq2seq": {
+        "led": OWN_CODE,
         "fsmt": OWN_CODE,
         "longt5": OWN_CODE,
         "pegasus_x": OWN_CODE,
@@ -62,9 +63,12 @@ EXPECTED: dict[str, dict[str, str]] = {
         "vibevoice_acoustic_tokenizer_encoder": NO_ATTENTION,
         "wavlm": NO_ATTENTION,
     },
-    "text": {
-        "sam3_lite_text_text_model": NO_ATTENTION,
-    },
+}
+# Softmaxes over four axes that are not captured beside attention that is, and what they are.
+MISSED = {
+    "glm5_next": 5,  # mixing of streams, not of tokens
+    "glm5_next_text": 5,
+    "sam2_vision_model": 5,  # products over heads that the model throws away
 }
 OTHERS = [(mapping, model_type) for mapping in MAPPINGS if mapping != "causal" for model_type in types_of(mapping)]
 
@@ -73,6 +77,7 @@ OTHERS = [(mapping, model_type) for mapping in MAPPINGS if mapping != "causal" f
 def test_attention_is_the_models_own(mapping, model_type):
     outcome = verify(model_type, mapping)
     words = EXPECTED.get(mapping, {}).get(model_type)
+    assert outcome.missed == MISSED.get(model_type, 0), outcome
     if words is None:
         assert outcome.state in ("verified", "cannot_build"), outcome
     else:

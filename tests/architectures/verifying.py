@@ -5,6 +5,7 @@ shares no code with the package.
 """
 
 import contextlib
+from collections import Counter
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass, field
 from typing import Any
@@ -77,6 +78,8 @@ class Outcome:
         How far a rebuilt probability is off, at most.
     stages : dict from vector to dict from stages to int
         How many products show which stages.
+    missed : int
+        Softmaxes as large as attention's, over four axes, that no record accounts for.
     """
 
     model_type: str
@@ -86,6 +89,7 @@ class Outcome:
     products: int = 0
     worst: float = 0.0
     stages: dict[str, dict[str, int]] = field(default_factory=dict)
+    missed: int = 0
 
 
 def tensors(value: Any) -> list[Tensor]:
@@ -217,6 +221,23 @@ def compare(model: Module, records: Iterable[Record], own: OwnWeights, kernel: s
     return worst
 
 
+def missed(built: Built) -> int:
+    """How many softmaxes over four axes or more no record accounts for, by their shapes."""
+    with capture(built.model) as seen:
+        run(built, built.plain)
+    with OwnWeights() as own:
+        run(built, built.plain)
+    due = Counter((w.shape[-1], w.numel()) for w in own.seen if w.dim() > 3)
+    made: Counter = Counter()
+    for record in seen:
+        batch, heads, rows, keys = record.attention().shape
+        for width in (keys, keys + 1):  # a learned sink stands as a last column
+            if made[width, batch * heads * rows * width] < due[width, batch * heads * rows * width]:
+                made[width, batch * heads * rows * width] += 1
+                break
+    return sum((due - made).values())
+
+
 def raises(built: Built, watch: Callable[..., Any]) -> None:
     """An exception in the middle of a watched pass."""
 
@@ -249,6 +270,7 @@ def verify(model_type: str, mapping: str = "causal", **variant: Any) -> Outcome:
         outcome.state, outcome.why = "failed", _in_words(error)
     else:
         outcome.products = len(records)
+        outcome.missed = missed(built)
         for vector in ("q", "k", "v"):
             counted: dict[str, int] = {}
             for record in records:
