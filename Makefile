@@ -10,19 +10,21 @@ ARGS ?=
 TESTS ?=
 
 VENV := .venv
-BIN := $(VENV)/bin
-PIP := $(BIN)/python -m pip --disable-pip-version-check
+BIN = $(VENV)/bin
+PIP = $(BIN)/python -m pip --disable-pip-version-check
 # A stamp is as old as the installation: newer requirements install anew.
 RUNS := $(VENV)/.installed
 CHECKS := $(VENV)/.installed-dev
 WANTED := pyproject.toml constraints.txt
+LOWEST := .venv-lowest/.installed
 
-.PHONY: help run test architectures check format clean
+.PHONY: help run test lowest architectures check format clean
 .NOTPARALLEL:
 
 help:
 	@echo "make run     install, analyze $(MODEL) on the default text, say where the page is"
 	@echo "make test    install, run the tests"
+	@echo "make lowest  install the oldest releases that pyproject.toml allows, run the tests"
 	@echo "make architectures  check every model type of transformers, write docs/architectures.md"
 	@echo "make check   format, lint, types, import floors, spelling"
 	@echo "make format  put code into its format"
@@ -36,6 +38,11 @@ run: $(RUNS)
 
 test: $(CHECKS)
 	$(BIN)/python -m pytest -m "not architectures" $(TESTS)
+
+# Not on every model type, whose list is that of one release, nor on real checkpoints.
+lowest $(LOWEST): VENV := .venv-lowest
+lowest: $(LOWEST)
+	$(BIN)/python -m pytest --ignore tests/architectures -m "not real" $(TESTS)
 
 # What the page says is made anew beside it, and takes its place when whole.
 architectures: $(CHECKS)
@@ -55,7 +62,7 @@ format: $(CHECKS)
 	$(BIN)/ruff format .
 
 clean:
-	rm -rf $(VENV) build dist geomprobe.egg-info
+	rm -rf $(VENV) .venv-lowest build dist geomprobe.egg-info
 	rm -rf .pytest_cache .mypy_cache .ruff_cache .import_linter_cache
 	find . -name __pycache__ -type d -prune -exec rm -rf {} +
 
@@ -77,3 +84,8 @@ $(CHECKS): $(WANTED)
 	$(environment)
 	$(PIP) install -c constraints.txt -e ".[dev]"
 	@touch $(RUNS) $@
+
+$(LOWEST): pyproject.toml constraints-lowest.txt
+	$(environment)
+	$(PIP) install -c constraints-lowest.txt -e . pytest
+	@touch $@
