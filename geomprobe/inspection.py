@@ -190,7 +190,7 @@ def _layers(model: Module, inputs: dict[str, Any]) -> tuple[LayerAnatomy, ...]:
             continue
         shared = _shared(calls[0], keys)
         found[name] = _layer(model, calls, tamperer, answers, shared)
-    for name, reason in _others(model, products).items():
+    for name, reason in (tamperer.unread | _others(model, products)).items():
         found[name] = LayerAnatomy(name, "skipped", reason)
     order = {name: place for place, (name, _) in enumerate(model.named_modules())}
     return tuple(sorted(found.values(), key=lambda layer: order[layer.module]))

@@ -102,8 +102,6 @@ def table(found: list[Row]) -> str:
         o = row.outcome
         worst = f"{o.worst:.0e}" if o.state == "verified" else ""
         why = o.why.replace("|", "\\|")
-        if o.missed:
-            why = f"{o.missed} more softmaxes over four axes, which are not attention over tokens, are not captured"
         products = o.products or ""
         lines.append(
             f"| {o.model_type} | {STATES[o.state]} | {products} | {_stages(o)} | {worst} | {row.norms} | {why} |"

@@ -138,6 +138,28 @@ def test_self_and_cross_attention_have_names_of_their_own():
     assert sum("SelfAttention" in layer.module for layer in found.layers) == 4
 
 
+def test_attention_that_cannot_be_read_is_named_beside_what_can():
+    config = transformers.LEDConfig(
+        vocab_size=160, d_model=32, encoder_layers=1, decoder_layers=1, encoder_attention_heads=4,
+        decoder_attention_heads=4, encoder_ffn_dim=32, decoder_ffn_dim=32, attention_window=4,
+        max_encoder_position_embeddings=64, max_decoder_position_embeddings=64,
+    )  # fmt: skip
+    model = transformers.LEDForConditionalGeneration(config).eval()
+    found = geomprobe.inspect(model)
+    (left_out,) = (layer for layer in found.layers if layer.kind == "skipped")
+    assert left_out.module == "led.encoder.layers.0.self_attn.longformer_self_attn"
+    assert "computes attention in code of its own" in left_out.reason
+    assert [layer.module for layer in found.layers if layer.kind == "softmax"] == [
+        "led.decoder.layers.0.self_attn",
+        "led.decoder.layers.0.encoder_attn",
+    ]
+    ids = torch.randint(10, 160, (1, 16))
+    with torch.no_grad(), geomprobe.capture(model) as seen:
+        model(input_ids=ids, decoder_input_ids=ids)
+    assert len(seen) == 2
+    assert list(seen.unread) == [left_out.module]
+
+
 def test_refusals():
     mamba = transformers.MambaConfig(vocab_size=160, hidden_size=32, num_hidden_layers=2, state_size=4)
     with pytest.raises(UnsupportedModel, match="has no attention that geomprobe can see"):

@@ -145,7 +145,7 @@ def examine(model: Module, ids: Tensor) -> ModelSpec:
             else:
                 layers[name] = _layer_spec(model, seen)
 
-    with watching(model, see):
+    with watching(model, see, unread=lambda name, sentence: skipped.update({name: sentence})):
         run(model, {"input_ids": ids})
     skipped |= {
         name: f"{name} did not run, or not through the attention interface."

@@ -91,6 +91,7 @@ class Tamperer:
         self._forward = forward
         self._notebook = Notebook(attending(model), keep=True)
         self.seen: list[Seen] = []
+        self.unread: dict[str, str] = {}
         self.base = self._pass({}, keep=self.seen)
 
     def _pass(self, patches: dict[str, list[_Patch]], *, keep: list[Seen] | None = None) -> Looks:
@@ -114,9 +115,15 @@ class Tamperer:
                     path,
                 )
 
-        with torch.no_grad(), self._tampering(patches), watching(self._model, see, stages=self._notebook):
+        with torch.no_grad(), self._tampering(patches), self._watching(see):
             self._forward()
         return looks
+
+    def _watching(self, see: Callable[[Seen], None]) -> Any:
+        def unread(name: str, sentence: str) -> None:
+            self.unread[name] = sentence
+
+        return watching(self._model, see, stages=self._notebook, unread=unread)
 
     @contextmanager
     def _tampering(self, patches: dict[str, list[_Patch]]) -> Iterator[None]:

@@ -232,8 +232,14 @@ def _replay(func: Any, call: tuple[tuple, dict], place: int) -> Replay:
 class OwnCode:
     """Modules with attention in code of their own: which of them is under way, and what it multiplies."""
 
-    def __init__(self, places: list[Place], see: Callable[[AttentionCall, tuple[Tensor, Tensor | None]], None]) -> None:
+    def __init__(
+        self,
+        places: list[Place],
+        see: Callable[[AttentionCall, tuple[Tensor, Tensor | None]], None],
+        unread: Callable[[str, str], None],
+    ) -> None:
         self._places = places
+        self._unread = unread
         self._open: list[tuple[Place, int]] = []
         self._shown: set[int] = set()  # modules whose attention was seen, this way or the other
 
@@ -283,13 +289,13 @@ class OwnCode:
         return enter
 
     def _check(self, module: Module, _args: Any, _output: Any) -> None:
-        """Refuse a module that is called attention, in which a softmax stayed unexplained and no product was seen.
+        """Tell of a module that is called attention, in which a softmax stayed unexplained and no product was seen.
 
         The name is asked because a softmax over four axes may mix something else than tokens (hyper-connections).
         """
         here = bool(self._open) and self._open[-1][0].module is module and _ATTENDS.search(type(module).__name__)
         if here and self._products.unexplained and id(module) not in self._shown:
-            raise UnsupportedModel(_no_product(self._open[-1][0]))
+            self._unread(self._open[-1][0].name, _no_product(self._open[-1][0]))
 
     def _leave(self, module: Module, _args: Any, _output: Any) -> None:
         if self._open and self._open[-1][0].module is module:

@@ -75,6 +75,7 @@ def watching(
     *,
     after: Callable[[Seen, Any], None] | None = None,
     stages: bool | Notebook = True,
+    unread: Callable[[str, str], None] | None = None,
 ) -> Iterator[None]:
     """Call `see` for every attention product of `model` until the context closes.
 
@@ -89,6 +90,8 @@ def watching(
     stages : bool or Notebook
         Whether to note how queries and keys came about; without, only `scored` is known. A notebook of an earlier pass
         knows the paths already.
+    unread : callable, optional
+        Gets the name of a module that attended unseen, and a sentence that says so.
 
     Raises
     ------
@@ -96,7 +99,8 @@ def watching(
         From inside the model, where a module attends in a way that cannot be read.
     """
     new = Notebook(attending(model)) if stages else None
-    watch = _Watch(model, see, after, stages if isinstance(stages, Notebook) else new)
+    notebook = stages if isinstance(stages, Notebook) else new
+    watch = _Watch(model, (see, after, unread or (lambda _name, _sentence: None)), notebook)
     with ExitStack() as stack:
         if watch.notebook:
             stack.enter_context(watch.notebook.writing())
@@ -112,17 +116,18 @@ class _Watch:
     def __init__(
         self,
         model: Module,
-        see: Callable[[Seen], None],
-        after: Callable[[Seen, Any], None] | None,
+        callbacks: tuple[
+            Callable[[Seen], None], Callable[[Seen, Any], None] | None, Callable[[str, str], None]
+        ],  # see, after and unread, as `watching` has them
         notebook: Notebook | None,
     ) -> None:
         modules = attending(model)
-        self._see, self._after = see, after
+        self._see, self._after, unread = callbacks
         self._names = {id(module): name for name, module in modules.items()}
         self._layers = layer_numbers(modules)
         self.notebook = notebook
         aside = [Place(module, name, self._layers[name]) for name, module in bypassing(model).items()]
-        self.own_code = OwnCode(aside, self._see_own) if aside else None
+        self.own_code = OwnCode(aside, self._see_own, unread) if aside else None
 
     def _seen(self, call: AttentionCall) -> Seen:
         if self.notebook is None:
@@ -219,9 +224,16 @@ class Record:
 
 
 class Records(Sequence[Record]):
-    """Records in the order of the calls."""
+    """Records in the order of the calls.
+
+    Attributes
+    ----------
+    unread : dict from str to str
+        Modules that attended in a way that cannot be read and of which there is no record, with a sentence each.
+    """
 
     def __init__(self) -> None:
+        self.unread: dict[str, str] = {}
         self._records: list[Record] = []
         self._calls: dict[str, int] = {}
 
@@ -307,13 +319,18 @@ def capture(model: Module, *, stages: Sequence[str] = ("scored",)) -> Iterator[R
         for name, module in attending(model).items()
     ]
     try:
-        with watching(model, lambda seen: records._add(seen, asked), stages=asked != ("scored",)):
+        with watching(
+            model,
+            lambda seen: records._add(seen, asked),
+            stages=asked != ("scored",),
+            unread=lambda module, sentence: records.unread.update({module: sentence}),
+        ):
             yield records
     finally:
         for handle in handles:
             handle.remove()
     if entered and not records:
-        raise UnsupportedModel(unread(model, entered[0]))
+        raise UnsupportedModel(next(iter(records.unread.values()), unread(model, entered[0])))
 
 
 def unread(model: Module, name: str) -> str:

@@ -221,8 +221,8 @@ def compare(model: Module, records: Iterable[Record], own: OwnWeights, kernel: s
     return worst
 
 
-def missed(built: Built) -> int:
-    """How many softmaxes over four axes or more no record accounts for, by their shapes."""
+def missed(built: Built) -> tuple[int, str]:
+    """How many softmaxes over four axes or more no record accounts for, by shape; and what capture says of them."""
     with capture(built.model) as seen:
         run(built, built.plain)
     with OwnWeights() as own:
@@ -235,7 +235,12 @@ def missed(built: Built) -> int:
             if made[width, batch * heads * rows * width] < due[width, batch * heads * rows * width]:
                 made[width, batch * heads * rows * width] += 1
                 break
-    return sum((due - made).values())
+    kinds = sorted({type(built.model.get_submodule(name)).__name__ for name in seen.unread})
+    count = sum((due - made).values())
+    if not count:
+        return 0, ""
+    said = f", those of {', '.join(kinds)} (attention that capture names as unread)" if kinds else ""
+    return count, f"not captured: {count} softmaxes over four axes{said}"
 
 
 def raises(built: Built, watch: Callable[..., Any]) -> None:
@@ -270,7 +275,7 @@ def verify(model_type: str, mapping: str = "causal", **variant: Any) -> Outcome:
         outcome.state, outcome.why = "failed", _in_words(error)
     else:
         outcome.products = len(records)
-        outcome.missed = missed(built)
+        outcome.missed, outcome.why = missed(built)
         for vector in ("q", "k", "v"):
             counted: dict[str, int] = {}
             for record in records:
