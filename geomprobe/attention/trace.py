@@ -149,10 +149,19 @@ class _Tracer:
                 continue
             for layout in layouts(output, self.batch, self.length):
                 have = self._columns(output, layout)
+                if have is None or (whole and not self._may_be_whole(have)):
+                    continue
                 find = match_whole if whole else match
-                found = None if have is None else find(self.prints, self.open, fingerprints(have))
+                found = find(self.prints, self.open, fingerprints(have))
                 if found is not None and self._step(event, (place, index), layout, found):
                     break
+
+    def _may_be_whole(self, have: Tensor) -> bool:
+        """A look at one token, before the columns of all of them are compared."""
+        n, token = self.now.shape[2], self.now[-1, -1]
+        if have.shape[2] % n:
+            return False
+        return any(torch.equal(have[-1, -1, start : start + n], token) for start in range(0, have.shape[2], n))
 
     def _step(self, event: Event, where: tuple[int, int], layout: Layout, found: Match) -> bool:
         place, index = where
