@@ -15,7 +15,9 @@ import time
 import torch
 
 from geomprobe.attention.anatomy import examine
+from geomprobe.attention.seam import attending
 from geomprobe.attention.spec import Spec
+from geomprobe.attention.stages import Notebook
 from geomprobe.corpus.sources import sotu
 from geomprobe.corpus.types import index_types
 from geomprobe.corpus.windows import WindowPlan, cut_windows
@@ -28,8 +30,14 @@ def prepare(loaded, window: int, windows: int):
     """A corpus and an observation of it, not yet begun."""
     corpus = cut_windows(sotu(), loaded.tokenizer, plan=WindowPlan(window=window, windows=windows))
     index = index_types(corpus)
-    spec = Spec(examine(loaded.model, torch.from_numpy(corpus.ids[:1, :64])), corpus_spec(corpus, index))
-    return corpus, lambda: Observation(spec, choose_probes(None), corpus, index=index)
+    notebook = Notebook(attending(loaded.model))  # as analyze has it: vectors are traced before the pass
+    anatomy = examine(loaded.model, torch.from_numpy(corpus.ids[:1, :64]), notebook=notebook)
+    spec = Spec(anatomy, corpus_spec(corpus, index))
+
+    def observe() -> tuple[Observation, Notebook]:
+        return Observation(spec, choose_probes(None), corpus, index=index), notebook
+
+    return corpus, observe
 
 
 def bare(model, corpus, batch: int) -> float:
@@ -44,9 +52,9 @@ def bare(model, corpus, batch: int) -> float:
 
 def observed(model, make, batch: int) -> float:
     """Seconds of the same passes with every probe."""
-    observation = make()
+    observation, notebook = make()
     begun = time.perf_counter()
-    observation.run(model, batch_size=batch)
+    observation.run(model, batch_size=batch, notebook=notebook)
     return time.perf_counter() - begun
 
 

@@ -7,6 +7,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager, nullcontext
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
+from functools import cached_property
 from pathlib import Path
 from typing import Any
 
@@ -15,7 +16,9 @@ import torch
 from geomprobe import provenance
 from geomprobe.attention.anatomy import examine
 from geomprobe.attention.parity import check_parity, probe_length
+from geomprobe.attention.seam import attending
 from geomprobe.attention.spec import ModelSpec, Spec
+from geomprobe.attention.stages import Notebook
 from geomprobe.corpus.function_words import function_words
 from geomprobe.corpus.sources import Source, read_dataset, read_texts, sotu
 from geomprobe.corpus.types import index_types
@@ -246,6 +249,11 @@ class _Analysis:
     corpus: Corpus
     settings: dict[str, Any]
 
+    @cached_property
+    def notebook(self) -> Notebook:
+        """How the vectors come about: traced once, on a short text."""
+        return Notebook(attending(self.subject.model))
+
     @property
     def fingerprint(self) -> str:
         """The hash of all that decides the numbers."""
@@ -289,7 +297,7 @@ class _Analysis:
         model = self.subject.model
         device = next(model.parameters()).device
         ids = torch.from_numpy(self.corpus.ids[:1]).to(device)
-        spec = examine(model, ids[:, :64])
+        spec = examine(model, ids[:, :64], notebook=self.notebook)
         return spec, check_parity(model, spec, ids[:, : probe_length(spec, self.corpus.window)])
 
     def _observe(self, folder: RunFolder, model_spec: ModelSpec, probes: dict[str, Any]) -> Observation:
@@ -305,7 +313,11 @@ class _Analysis:
                 bar.update(progress.done, self.corpus.window)
 
             observation.run(
-                self.subject.model, batch_size=self.settings["batch_size"], report=show, save_to=folder.state
+                self.subject.model,
+                batch_size=self.settings["batch_size"],
+                report=show,
+                save_to=folder.state,
+                notebook=self.notebook,
             )
         return observation
 

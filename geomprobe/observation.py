@@ -17,6 +17,7 @@ from torch.nn import Module
 from geomprobe.attention.batch import Tokens, Visibilities, make_batch
 from geomprobe.attention.seam import Seen, watching
 from geomprobe.attention.spec import CorpusSpec, Spec
+from geomprobe.attention.stages import Notebook
 from geomprobe.corpus.types import TypeIndex, index_types
 from geomprobe.corpus.windows import Corpus
 from geomprobe.errors import InvalidParameter, unknown_name
@@ -132,6 +133,7 @@ class Observation:
         batch_size: int,
         report: Callable[[Progress], None] = lambda _progress: None,
         save_to: Path | None = None,
+        notebook: Notebook | None = None,
     ) -> None:
         """Observe the windows that are not yet in the states.
 
@@ -144,11 +146,14 @@ class Observation:
             Told after each batch.
         save_to : Path, optional
             A folder in which the states are saved now and then, for `resume`.
+        notebook : Notebook, optional
+            That of `examine`, which knows the paths of the vectors already.
         """
         saved = time.monotonic()
         total = self.corpus.n_windows
         now = _Batch()
-        with torch.no_grad(), watching(model, self._seer(now)):
+        stages = notebook if notebook is not None else True
+        with torch.no_grad(), watching(model, self._seer(now), stages=stages):
             while self.done < total:
                 windows = slice(self.done, min(self.done + batch_size, total))
                 self._forward(model, windows, now)

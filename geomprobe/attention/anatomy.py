@@ -9,6 +9,7 @@ from torch.nn import Module
 from geomprobe.attention.interface import callers
 from geomprobe.attention.seam import Seen, attending, no_attention, watching
 from geomprobe.attention.spec import LayerSpec, ModelSpec, NormSpec
+from geomprobe.attention.stages import Notebook
 from geomprobe.attention.trace import Path, Step
 from geomprobe.errors import UnsupportedModel
 from geomprobe.models.calling import run
@@ -110,13 +111,15 @@ def _rotary_width(path: Path, seen: Seen) -> int:
     return 0 if step is None else seen.events[step.event].inputs[step.index].shape[-1]
 
 
-def examine(model: Module, ids: Tensor) -> ModelSpec:
+def examine(model: Module, ids: Tensor, *, notebook: Notebook | None = None) -> ModelSpec:
     """Run the model once on a short text and describe each attention layer.
 
     Parameters
     ----------
     model : Module
     ids : Tensor (1, pos), int64
+    notebook : Notebook, optional
+        Keeps the paths of the vectors, so that later passes need not trace them over longer texts.
 
     Returns
     -------
@@ -145,7 +148,8 @@ def examine(model: Module, ids: Tensor) -> ModelSpec:
             else:
                 layers[name] = _layer_spec(model, seen)
 
-    with watching(model, see, unread=lambda name, sentence: skipped.update({name: sentence})):
+    stages = notebook if notebook is not None else True
+    with watching(model, see, stages=stages, unread=lambda name, sentence: skipped.update({name: sentence})):
         run(model, {"input_ids": ids})
     skipped |= {
         name: f"{name} did not run, or not through the attention interface."

@@ -84,11 +84,9 @@ def _kind(module: Module, given: tuple[Tensor, ...], made: tuple[Tensor, ...]) -
     return "norm"
 
 
-@dataclass(eq=False)
-class _Page:
-    """The events of one attention module under way; a module that holds others takes its place when it is entered."""
-
-    events: list[Event | None]
+# The events of an attention module under way. A module that holds others takes its place when it is entered, and fills
+# it when it is left.
+_Page = list[Event | None]
 
 
 class Notebook:
@@ -113,7 +111,7 @@ class Notebook:
     def events(self, module: Module) -> list[Event]:
         """The events inside `module` so far."""
         page = self._pages.get(id(module))
-        return [] if page is None else [event for event in page.events if event is not None]
+        return [] if page is None else [event for event in page if event is not None]
 
     def path(self, module: Module, vector: str, scored: Tensor, events: list[Event]) -> Path:
         """The path of a vector; traced until one is complete and sure, and then the same ever after."""
@@ -128,7 +126,7 @@ class Notebook:
 
     def _enter(self, module: Module, _args: Any) -> None:
         self._open.append(id(module))
-        self._pages[id(module)] = _Page([])
+        self._pages[id(module)] = []
 
     def _leave(self, module: Module, _args: Any, _output: Any) -> None:
         if self._open and self._open[-1] == id(module):
@@ -151,9 +149,9 @@ class Notebook:
         versions = tuple(version_of(x) for x in made)
         event = Event(kind, name, _paired(given, made) if kind == "rotation" else given, made, versions)
         if slot is None:
-            page.events.append(event)
-        elif slot < len(page.events):
-            page.events[slot] = event
+            page.append(event)
+        elif slot < len(page):
+            page[slot] = event
 
     def _watch_leaf(self, name: str, leaf: Module) -> list[Any]:
         return [leaf.register_forward_hook(lambda module, args, output: self._note(name, args, output, module))]
@@ -164,9 +162,9 @@ class Notebook:
 
         def enter(_module: Module, _args: Any) -> None:
             page = self._page
-            slots.append((page, len(page.events) if page else 0))
-            if page:
-                page.events.append(None)
+            slots.append((page, len(page) if page is not None else 0))
+            if page is not None:
+                page.append(None)
 
         def leave(module: Module, args: Any, output: Any) -> None:
             page, slot = slots.pop() if slots else (None, 0)

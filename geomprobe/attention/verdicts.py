@@ -100,7 +100,7 @@ def norm_of(look: Look, answers: Responses | None, verdict: Verdict) -> NormAnat
     order, kind = _order(look.path, answers), "layernorm" if answers.shift_invariant else "rms"
     normed = answers.invariant.cpu()
     gain, bias = answers.gain, answers.bias
-    if gain is None or bias is None:
+    if gain is None or bias is None or verdict == "composite":  # behind a clamp what is measured is the clamp
         return NormAnatomy(kind, axis, order, module)
     width = int(normed.sum()) if axis == "full" else int(normed[0].sum())
     if kind == "rms" and bool(((gain.abs() * width**0.5 - 1)[normed]).abs().max() < PLAIN):
