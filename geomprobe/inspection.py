@@ -7,9 +7,9 @@ from pathlib import Path
 from typing import Any
 
 import torch
-from torch.nn import Module, ModuleList
+from torch.nn import Module
 
-from geomprobe.attention.anatomy import window_of
+from geomprobe.attention.anatomy import is_chunked, other_mixers, window_of
 from geomprobe.attention.behaviour import Tamperer, probe_responses
 from geomprobe.attention.interface import callers
 from geomprobe.attention.parity import Agreement, agreement
@@ -31,9 +31,6 @@ from geomprobe.models.resolve import resolve
 PROBE_TOKENS = 48
 # A child of an attention module that is called like a norm of queries or keys. Only for a second opinion.
 _NORM_NAME = re.compile(r"^(q|k|query|key|qk)_?(layer)?_?(norm|layernorm|ln)", re.IGNORECASE)
-_MIXER_NAME = re.compile(
-    r"mamba|mixer|ssm|conv|linear_attn|recurrent|temporal|rwkv|delta|attention|attn", re.IGNORECASE
-)
 
 
 @dataclass(frozen=True, eq=False)
@@ -54,6 +51,8 @@ class LayerAnatomy:
     q_heads, kv_heads, head_dim : int
     window : int or None
         Keys that a late query sees at most, where that is less than all.
+    chunked : bool
+        Whether the window does not slide: keys come in fixed groups.
     scale : float
     softcap : float or None
     sinks : {"learned", "input"} or None
@@ -80,6 +79,7 @@ class LayerAnatomy:
     kv_heads: int = 0
     head_dim: int = 0
     window: int | None = None
+    chunked: bool = False
     scale: float = float("nan")
     softcap: float | None = None
     sinks: str | None = None
@@ -190,7 +190,9 @@ def _layers(model: Module, inputs: dict[str, Any]) -> tuple[LayerAnatomy, ...]:
             continue
         shared = _shared(calls[0], keys)
         found[name] = _layer(model, calls, tamperer, answers, shared)
-    for name, reason in (tamperer.unread | _others(model, products)).items():
+    silent = {name: "it did not run on this input" for name in callers(model) if name not in products}
+    others = tamperer.unread | silent
+    for name, reason in (others | other_mixers(model, [*products, *others])).items():
         found[name] = LayerAnatomy(name, "skipped", reason)
     order = {name: place for place, (name, _) in enumerate(model.named_modules())}
     return tuple(sorted(found.values(), key=lambda layer: order[layer.module]))
@@ -230,6 +232,7 @@ def _layer(model: Module, calls: list[Seen], tamperer: Tamperer, answers: dict, 
         kv_heads=call.key.shape[1],
         head_dim=call.query.shape[3],
         window=window_of(seen),
+        chunked=is_chunked(seen),
         scale=call.scale,
         softcap=call.softcap,
         sinks=sinks,
@@ -261,21 +264,3 @@ def _notes(module: Module, seen: Seen, tamperer: Tamperer, judged: tuple[dict, d
         elif norm is None and path.norm is not None and verdict[vector] == "none":
             notes.append(f"{vector}: a norm stands on its way and does not show")
     return tuple(notes)
-
-
-def _others(model: Module, products: dict[str, list[Seen]]) -> dict[str, str]:
-    """Layers without softmax attention that was seen, and why."""
-    others = {name: "it did not run on this input" for name in callers(model) if name not in products}
-    for stack_name, stack in model.named_modules():
-        if not isinstance(stack, ModuleList):
-            continue
-        prefixes = [f"{stack_name}.{i}" for i in range(len(stack))]
-        inside = [any(name == p or name.startswith(p + ".") for name in (*products, *others)) for p in prefixes]
-        if not any(inside) or all(inside):
-            continue
-        for prefix, layer, has in zip(prefixes, stack, inside, strict=True):
-            mixers = [name for name, c in layer.named_children() if _MIXER_NAME.search(f"{name} {type(c).__name__}")]
-            if not has and mixers:
-                kind = type(layer.get_submodule(mixers[0])).__name__
-                others[f"{prefix}.{mixers[0]}"] = f"{kind} mixes tokens without softmax attention, or not at all"
-    return others

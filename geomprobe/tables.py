@@ -17,6 +17,11 @@ RESAMPLES: Final = 2000
 TOKEN_WIDTH: Final = 24
 
 
+def count(n: float, noun: str, plural: str | None = None) -> str:
+    """A number of things: "1 head", "1,200 heads"."""
+    return f"{int(n):,} {noun if n == 1 else plural or noun + 's'}"
+
+
 def has(run: Run, *names: str) -> bool:
     """Whether the run has all these tables, each with a row at least."""
     return all(name in run.tables and len(run.tables[name]) > 0 for name in names)

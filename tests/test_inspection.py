@@ -6,6 +6,7 @@ import torch
 import transformers
 
 import geomprobe
+from geomprobe.attention.anatomy import examine
 from geomprobe.errors import InvalidParameter, UnsupportedModel
 from geomprobe.testing import tiny_model
 
@@ -99,10 +100,17 @@ def test_a_hybrid_names_its_other_layers():
         num_key_value_heads=2, attn_layer_period=2, attn_layer_offset=1, expert_layer_period=2, expert_layer_offset=1,
         num_experts=2, use_mamba_kernels=False, mamba_dt_rank=8, mamba_d_state=4,
     )  # fmt: skip
-    found = geomprobe.inspect(transformers.JambaForCausalLM(config).eval())
+    model = transformers.JambaForCausalLM(config).eval()
+    found = geomprobe.inspect(model)
     kinds = [(layer.kind, layer.module) for layer in found.layers]
     assert [kind for kind, _ in kinds] == ["skipped", "softmax", "skipped", "softmax"]
-    assert found.layers[0].reason == "JambaMambaMixer mixes tokens without softmax attention, or not at all"
+    name = "model.layers.0.mamba"
+    sentence = f"JambaMambaMixer ({name}) mixes tokens without softmax attention, or not at all."
+    assert (found.layers[0].module, found.layers[0].reason) == (name, sentence)
+    # An analysis leaves them out by the same words.
+    spec = examine(model, torch.arange(10, 34)[None])
+    assert len(spec.layers) == 2
+    assert spec.skipped[0] == (name, sentence)
 
 
 def test_encoders_and_images():

@@ -1,10 +1,12 @@
 """What attention is this? Read from one short forward pass, layer by layer."""
 
+import re
+from collections.abc import Iterable
 from dataclasses import replace
 
 import torch
 from torch import Tensor
-from torch.nn import Module
+from torch.nn import Module, ModuleList
 
 from geomprobe.attention.interface import callers
 from geomprobe.attention.seam import Seen, attending, no_attention, watching
@@ -13,6 +15,11 @@ from geomprobe.attention.stages import Notebook
 from geomprobe.attention.trace import Path, Step
 from geomprobe.errors import UnsupportedModel
 from geomprobe.models.calling import run
+
+# What a layer's part that mixes tokens is called, beside attention; only for naming what is left out.
+_MIXER_NAME = re.compile(
+    r"mamba|mixer|ssm|conv|linear_attn|recurrent|temporal|rwkv|delta|attention|attn", re.IGNORECASE
+)
 
 
 def measure_gain(norm: Module, width: int | tuple[int, int], like: Tensor) -> Tensor:
@@ -106,6 +113,42 @@ def window_of(seen: Seen) -> int | None:
     return told if isinstance(told, int) and told >= length else None
 
 
+def is_chunked(seen: Seen) -> bool:
+    """Whether keys come in fixed groups: then a group's first query sees itself alone, also late in a text."""
+    try:
+        low, high = seen.call.visibility().low[0], seen.call.visibility().high[0]
+    except UnsupportedModel:
+        return False
+    late = low > 0
+    return bool(late.any()) and bool((low == high)[late].any()) and bool((low != high)[late].any())
+
+
+def other_mixers(model: Module, shown: Iterable[str]) -> dict[str, str]:
+    """Layers that mix tokens otherwise, beside layers in which attention was seen: by module, a sentence.
+
+    Parameters
+    ----------
+    model : Module
+    shown : iterable of str
+        The modules of which is known what they are.
+    """
+    known, others = tuple(shown), {}
+    for stack_name, stack in model.named_modules():
+        if not isinstance(stack, ModuleList):
+            continue
+        prefixes = [f"{stack_name}.{i}" for i in range(len(stack))]
+        inside = [any(name == p or name.startswith(p + ".") for name in known) for p in prefixes]
+        if not any(inside):
+            continue
+        for prefix, layer, has in zip(prefixes, stack, inside, strict=True):
+            mixers = [name for name, c in layer.named_children() if _MIXER_NAME.search(f"{name} {type(c).__name__}")]
+            if not has and mixers:
+                name = f"{prefix}.{mixers[0]}"
+                kind = type(layer.get_submodule(mixers[0])).__name__
+                others[name] = f"{kind} ({name}) mixes tokens without softmax attention, or not at all."
+    return others
+
+
 def _rotary_width(path: Path, seen: Seen) -> int:
     step = next((step for step in path.steps if step.kind == "rotation"), None)
     return 0 if step is None else seen.events[step.event].inputs[step.index].shape[-1]
@@ -156,6 +199,7 @@ def examine(model: Module, ids: Tensor, *, notebook: Notebook | None = None) -> 
         for name in callers(model)
         if name not in layers and name not in skipped
     }
+    skipped |= other_mixers(model, [*layers, *skipped])
     if not layers:
         raise UnsupportedModel(next(iter(skipped.values()), no_attention(model)))
     return ModelSpec(_numbered(list(layers.values())), tuple(skipped.items()))

@@ -72,6 +72,7 @@ def _print_table(name: str, found: "Anatomy") -> None:
         "norm of q",
         "norm of k",
         "of v",
+        "stages",
     )
     for title in titles:
         table.add_column(title, overflow="fold")
@@ -113,13 +114,20 @@ def _row(layer: "LayerAnatomy") -> tuple[str, ...]:
     return (
         f"{layer.q_heads} q, {layer.kv_heads} k" + (f", {layer.calls} products" if layer.calls > 1 else ""),
         str(layer.head_dim),
-        "–" if layer.window is None else str(layer.window),
+        "–" if layer.window is None else f"{layer.window} (chunks)" if layer.chunked else str(layer.window),
         f"{layer.scale:.4g}",
         "–" if layer.softcap is None else f"{layer.softcap:g}",
         layer.sinks or "–",
         "none" if turn is None else f"{turn.kind}{share}",
         *(_norm(layer, vector) for vector in ("q", "k", "v")),
+        _stages(layer),
     )
+
+
+def _stages(layer: "LayerAnatomy") -> str:
+    """What will be captured: every stage of every vector, or of which only the vectors as scored."""
+    partly = [vector for vector, stages in layer.stages.items() if "content" not in stages]
+    return "all" if not partly else f"scored only of {', '.join(partly)}"
 
 
 def _norm(layer: "LayerAnatomy", vector: str) -> str:
@@ -134,9 +142,6 @@ def _norm(layer: "LayerAnatomy", vector: str) -> str:
 def _remarks(found: "Anatomy") -> list[str]:
     lines = [f"skipped: {layer.module}: {layer.reason}" for layer in found.layers if layer.kind == "skipped"]
     lines += [f"note: {layer.module}: {note}" for layer in found.layers for note in layer.notes]
-    partly = [layer for layer in found.layers if any("content" not in stages for stages in layer.stages.values())]
-    if partly:
-        lines.append(f"stages: in {len(partly)} layers not every vector can be followed to its projection (`--json`)")
     agreed = found.agreement
     word = "agrees with the model's own" if found.trusted else "DOES NOT agree with the model's own"
     lines.append(

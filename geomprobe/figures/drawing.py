@@ -72,8 +72,8 @@ def scope(run: Run) -> str:
     """The model, the text and how much of it, for the end of a caption."""
     corpus = run.manifest["corpus"]
     return (
-        f"{run.name} on {corpus['name']}: {corpus['n_windows']:,} windows of {corpus['window']:,} tokens "
-        f"({corpus['n_tokens']:,} tokens, {corpus['n_documents']:,} documents)."
+        f"{run.name} on {corpus['name']}: {tables.count(corpus['n_windows'], 'window')} of {corpus['window']:,} tokens "
+        f"({corpus['n_tokens']:,} tokens, {tables.count(corpus['n_documents'], 'document')})."
     )
 
 

@@ -28,7 +28,7 @@ from geomprobe.run.reading import Run
 CLASSES = ("content", "function", "punctuation")
 NAMES = {"k": "key", "q": "query"}
 PLURALS = {"k": "keys", "q": "queries"}
-HEADS = {"k": "key heads", "q": "query heads"}
+HEADS = {"k": "key head", "q": "query head"}
 
 
 def draw_key_lengths(run: Run, ax: Axes) -> Axes:
@@ -101,7 +101,7 @@ def _caption(run: Run, vector: str) -> str:
         f"Euclidean length ‖{vector}‖₂ of the {NAMES[vector]} vectors as they enter the dot product (stage scored, raw "
         "gauge; the softmax scale is not in them).",
         "A panel a token class. Bands: 5–95% and 25–75% of the lengths within a head; "
-        f"thick line: the median; each is the median over the {heads} {HEADS[vector]} of a layer.",
+        f"thick line: the median; each is the median over the {tables.count(heads, HEADS[vector])} of a layer.",
         "Thin lines: the median of each head by itself.",
         f"Dashed: the median length at position 0, whatever token stands there (n = {n_first:,}, one a window); "
         "position 0 is in none of the classes. n in the titles counts tokens.",

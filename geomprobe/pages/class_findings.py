@@ -5,8 +5,9 @@ import math
 from geomprobe import tables
 from geomprobe.labels import CLOSED_CLASSES
 from geomprobe.pages.finding import Finding, known
-from geomprobe.pages.wording import count, listing, number, signed
+from geomprobe.pages.wording import listing, number, signed
 from geomprobe.run.reading import Run
+from geomprobe.tables import count
 
 AGREE = 0.75  # share of the heads on one side of zero from which they are said to agree
 

@@ -2,8 +2,9 @@
 
 from geomprobe import tables
 from geomprobe.pages.finding import Finding
-from geomprobe.pages.wording import count, number
+from geomprobe.pages.wording import number
 from geomprobe.run.reading import Run
+from geomprobe.tables import count
 
 
 def tell_key_lengths(run: Run) -> Finding | None:

@@ -8,8 +8,9 @@ import pandas as pd
 from geomprobe import tables
 from geomprobe.labels import ALL_HEADS, WHOLE_MODEL
 from geomprobe.pages.finding import Finding, known
-from geomprobe.pages.wording import count, listing, number, ranges
+from geomprobe.pages.wording import listing, number, ranges
 from geomprobe.run.reading import Run
+from geomprobe.tables import count
 
 AXES = {"head": "over each head by itself", "full": "over all heads together"}
 ORDERS = {
@@ -52,8 +53,8 @@ def _skipped(run: Run) -> str:
     if not left_out:
         return ""
     return (
-        f"{count(len(left_out), 'attention module')} could not be taken and {'is' if len(left_out) == 1 else 'are'} in "
-        f"no number below, the first because: {left_out[0]['reason']} "
+        f"{count(len(left_out), 'module')} that {'mixes' if len(left_out) == 1 else 'mix'} tokens "
+        f"{'is' if len(left_out) == 1 else 'are'} in no number below; of the first: {left_out[0]['reason']} "
     )
 
 

@@ -9,8 +9,9 @@ import pandas as pd
 from geomprobe import tables
 from geomprobe.figures.drawing import scope, shading
 from geomprobe.labels import WHOLE_MODEL
-from geomprobe.pages.wording import NOTHING, count, isolated, number, percent, signed
+from geomprobe.pages.wording import NOTHING, isolated, number, percent, signed
 from geomprobe.run.reading import Run
+from geomprobe.tables import count
 
 MOST_TOKENS = 25
 

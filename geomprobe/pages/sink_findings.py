@@ -3,8 +3,9 @@
 from geomprobe import tables
 from geomprobe.labels import CLOSED_CLASSES
 from geomprobe.pages.finding import Finding, known
-from geomprobe.pages.wording import count, isolated, listing, percent
+from geomprobe.pages.wording import isolated, listing, percent
 from geomprobe.run.reading import Run
+from geomprobe.tables import count
 
 MOST_TOKENS = 4
 PLURALS = {

@@ -38,11 +38,6 @@ def percent(value: float) -> str:
     return NOTHING if math.isnan(value) else f"{100 * value:.1f}%".replace("-", "−")
 
 
-def count(n: float, noun: str, plural: str | None = None) -> str:
-    """A number of things: "1 head", "1,200 heads"."""
-    return f"{int(n):,} {noun if n == 1 else plural or noun + 's'}"
-
-
 def listing(parts: Sequence[str]) -> str:
     """One, two and three: "a", "a and b", "a, b and c"."""
     return parts[0] if len(parts) == 1 else f"{', '.join(parts[:-1])} and {parts[-1]}"

@@ -1,10 +1,12 @@
 """What `inspect` says of a family is what its code says."""
 
 import functools
+from dataclasses import replace
 
 import pytest
 import torch
 
+from geomprobe import inspection
 from geomprobe.errors import UnsupportedModel
 from geomprobe.inspection import Anatomy, inspect
 from tests.architectures.building import MAPPINGS, build
@@ -66,6 +68,7 @@ def test_anatomy(row):
     ]
     enough = fits if row.layers != "all" else len(fits) == len(layers)
     assert enough, [(layer.q_norm, layer.k_norm, layer.v_norm, layer.verdict, layer.rotary) for layer in layers]
+    assert any(layer.chunked for layer in fits) == (row.window == "chunk"), [layer.window for layer in fits]
     if row.rotary is not None:
         kind = KINDS.get(row.rotary[0], row.rotary[0])
         assert any(layer.rotary.kind == kind for layer in fits), [layer.rotary for layer in fits]
@@ -78,3 +81,41 @@ def test_what_is_left_out_is_refused(model_type, mapping):
     built = build(model_type, mapping)
     with pytest.raises(UnsupportedModel, match="geomprobe can"):
         inspect(built.model, inputs=built.plain)
+
+
+# ------------------------------------------------------------------ the table catches a detector that is wrong
+DEFECTS = {
+    "every norm is of each head": ("spreads", False, "olmo2"),
+    "every norm stands before the rotation": ("before_rotation", True, "hunyuan_v1_dense"),
+    "no norm is a LayerNorm": ("shift_invariant", False, "persimmon"),
+    "no gain is seen": ("gain", None, "qwen3"),
+    "a latent is all": ("linear", None, "deepseek_v3"),
+}
+
+
+def _check(rows):
+    for row in rows:
+        test_anatomy(row)
+
+
+@pytest.mark.parametrize("name", DEFECTS)
+def test_a_wrong_detector_is_found(name, monkeypatch):
+    field, value, model_type = DEFECTS[name]
+    whole = inspection.probe_responses
+
+    def wrong(tamperer):
+        found = whole(tamperer)
+        for vectors in found.values():
+            for vector, answers in vectors.items():
+                told = torch.zeros_like(answers.linear) if field == "linear" else value
+                vectors[vector] = replace(answers, **{field: told})
+        return found
+
+    rows = [row.values[0] for row in _rows() if row.values[0].model_type == model_type]
+    monkeypatch.setattr(inspection, "probe_responses", wrong)
+    anatomy.cache_clear()
+    try:
+        with pytest.raises(AssertionError):
+            _check(rows)
+    finally:
+        anatomy.cache_clear()

@@ -7,7 +7,7 @@ def test_a_table(call, served_gemma):
     done = call("inspect", "--model", served_gemma)
     assert done.returncode == 0, done.stderr
     (row,) = (line for line in done.stdout.splitlines() if line.startswith("0–"))
-    assert row.split()[-3:] == ["none", "none", "none"]
+    assert row.split()[-4:] == ["none", "none", "none", "all"]
     assert "half" in row
     assert "parity: attention rebuilt from what is captured agrees with the model's own" in done.stdout
     assert "an analysis of 16,384 tokens will take about" in done.stdout

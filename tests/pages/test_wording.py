@@ -4,7 +4,8 @@ import math
 
 import pytest
 
-from geomprobe.pages.wording import count, isolated, listing, number, percent, ranges, signed
+from geomprobe.pages.wording import isolated, listing, number, percent, ranges, signed
+from geomprobe.tables import count
 
 
 @pytest.mark.parametrize(
