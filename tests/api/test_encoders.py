@@ -10,28 +10,12 @@ import transformers
 import geomprobe
 from geomprobe.models.load import choose_class
 
-TOKENS = 400
-
 
 @pytest.fixture(scope="module")
-def tokenizer():
-    from tokenizers import Tokenizer, models, pre_tokenizers, trainers
-
-    backend = Tokenizer(models.BPE())
-    backend.pre_tokenizer = pre_tokenizers.ByteLevel(add_prefix_space=False)
-    words = ["the house stood at the end of the lane, and in the winter nobody came to it."]
-    alphabet = pre_tokenizers.ByteLevel.alphabet()
-    backend.train_from_iterator(
-        words, trainers.BpeTrainer(vocab_size=TOKENS, initial_alphabet=alphabet, show_progress=False)
-    )
-    return transformers.PreTrainedTokenizerFast(tokenizer_object=backend)
-
-
-@pytest.fixture(scope="module")
-def model():
+def model(tokenizer):
     torch.manual_seed(0)
     config = transformers.BertConfig(
-        vocab_size=TOKENS, hidden_size=32, num_hidden_layers=2, num_attention_heads=4, intermediate_size=32
+        vocab_size=len(tokenizer), hidden_size=32, num_hidden_layers=2, num_attention_heads=4, intermediate_size=32
     )
     model = transformers.BertForMaskedLM(config).eval()
     with torch.no_grad():
@@ -59,7 +43,7 @@ def test_what_assumes_causality_is_nan(run):
 
 def test_what_does_not_is_what_the_attention_says(run, model, tokenizer):
     text = "the house stood at the end of the lane, and nobody came to it in the winter. " * 60
-    ids = torch.tensor(tokenizer(text)["input_ids"])[: 3 * 64].view(3, 64)
+    ids = torch.tensor(tokenizer(text, add_special_tokens=False)["input_ids"])[: 3 * 64].view(3, 64)
     with torch.no_grad(), geomprobe.capture(model) as seen:
         model(input_ids=ids)
     sinks = run.tables["sinks"]
