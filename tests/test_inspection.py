@@ -1,12 +1,16 @@
 """`geomprobe.inspect`: what it finds on tiny models, and that it leaves them as they were."""
 
+from dataclasses import replace
+
 import numpy as np
 import pytest
 import torch
 import transformers
 
 import geomprobe
+import geomprobe.attention.seam as seam
 from geomprobe.attention.anatomy import examine
+from geomprobe.attention.call import read_call
 from geomprobe.errors import InvalidParameter, UnsupportedModel
 from geomprobe.testing import tiny_model
 
@@ -174,3 +178,26 @@ def test_refusals():
         geomprobe.inspect(transformers.MambaForCausalLM(mamba))
     with pytest.raises(InvalidParameter, match="dtype go with a model's name; this one is loaded already"):
         geomprobe.inspect(tiny_model("llama"), dtype="float32")
+
+
+@pytest.mark.parametrize("defect", ["scale", "key"])
+def test_a_model_that_is_not_understood_is_not_trusted(defect, monkeypatch):
+    """With the call misread, what is rebuilt is not the model's own, and inspect says so."""
+    change = {
+        "scale": lambda call: replace(call, scale=1.01 * call.scale),
+        "key": lambda call: replace(call, key=call.key.roll(1, dims=2)),
+    }[defect]
+    monkeypatch.setattr(seam, "read_call", lambda *given: change(read_call(*given)))
+    found = geomprobe.inspect(tiny_model("llama"))
+    assert not found.trusted
+    assert found.agreement.excess > 1
+
+
+def test_a_layer_with_large_logits_is_held_to_its_own_bound():
+    """One layer may be off by what rounding allows there, and more than another is allowed."""
+    model = tiny_model("llama")
+    with torch.no_grad():
+        for projection in ("q_proj", "k_proj"):
+            getattr(model.model.layers[0].self_attn, projection).weight *= 100
+    found = geomprobe.inspect(model)
+    assert found.trusted, found.agreement
