@@ -4,7 +4,7 @@ import shlex
 import sys
 import time
 from collections.abc import Iterator, Mapping, Sequence
-from contextlib import contextmanager, nullcontext
+from contextlib import contextmanager
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from functools import cached_property
@@ -14,26 +14,33 @@ from typing import Any
 import torch
 
 from geomprobe import provenance
-from geomprobe.attention.anatomy import examine
+from geomprobe.attention.anatomy import examine, positions_of
 from geomprobe.attention.parity import check_parity, probe_length
 from geomprobe.attention.seam import attending
 from geomprobe.attention.spec import ModelSpec, Spec
 from geomprobe.attention.stages import Notebook
 from geomprobe.corpus.function_words import function_words
+from geomprobe.corpus.pictures import find_images, image_corpus, pixels_of
 from geomprobe.corpus.sources import Source, read_dataset, read_texts, sotu
 from geomprobe.corpus.types import index_types
 from geomprobe.corpus.windows import Corpus, WindowPlan, cut_windows
-from geomprobe.errors import InvalidParameter, UnsupportedModel, at_least
-from geomprobe.models.load import LoadedModel, load
-from geomprobe.models.quiet import quiet_hub
-from geomprobe.models.resolve import resolve
-from geomprobe.observation import Observation, Progress, choose_probes, corpus_spec, default_batch_size, described
+from geomprobe.errors import InvalidParameter, at_least
+from geomprobe.observation import (
+    Observation,
+    Progress,
+    choose_probes,
+    corpus_spec,
+    default_batch_size,
+    described,
+    inputs_of,
+)
 from geomprobe.pages import page
 from geomprobe.pages.page import report
 from geomprobe.progress import Reporter
 from geomprobe.run.manifest import SCHEMA
 from geomprobe.run.reading import Run, open_run
 from geomprobe.run.store import RunFolder, open_folder
+from geomprobe.subject import Subject, make_subject
 
 __all__ = ["analyze", "report"]
 
@@ -45,8 +52,10 @@ def analyze(  # noqa: PLR0913 (each is a setting of the command line, by the sam
     model: Any,
     *,
     tokenizer: Any = None,
+    processor: Any = None,
     text: str | Path | Sequence[str | Path] | None = None,
     dataset: str | None = None,
+    input: str | Path | Sequence[str | Path] | None = None,
     language: str = "en",
     window: int | None = None,
     windows: int | None = None,
@@ -74,16 +83,20 @@ def analyze(  # noqa: PLR0913 (each is a setting of the command line, by the sam
         A hub id, an alias, a folder, a .gguf file, or a model that is already loaded (then give its tokenizer).
     tokenizer : transformers tokenizer, optional
         With a loaded model; a fast one.
+    processor : transformers image processor, optional
+        With a loaded model that looks at images.
     text : path or paths, optional
         Text files, or folders of them. Default: 249 State of the Union addresses.
     dataset : str, optional
         A hub data set instead, "owner/name[:split[:column]]".
+    input : path or paths, optional
+        Images, or folders of them, for a model that looks at images: each is a window, whose tokens are its patches.
     language : str
         Of the function words.
     window : int, optional
         Tokens a window. Default: 512, or as many positions as the model has.
     windows, tokens : int, optional
-        How many windows, or how many tokens in all. Default: 32 windows.
+        How many windows, or how many tokens in all. Default: 32 windows, or every image.
     bos : {"default", "always", "never"}
         Whether a BOS token stands in front of each window.
     allow_short : bool
@@ -123,19 +136,32 @@ def analyze(  # noqa: PLR0913 (each is a setting of the command line, by the sam
     function_words(language)  # an unknown language is told before anything is downloaded
     shape: dict[str, Any] = {"windows": windows, "tokens": tokens, "bos": bos, "allow_short": allow_short}
     WindowPlan(window=DEFAULT_WINDOW if window is None else window, **shape)  # so are wrong numbers
+    images = None if input is None else find_images(_listed(input))
+    if images is not None:
+        _check_alone(text=text, dataset=dataset, window=window, tokens=tokens)
+    reader = tokenizer if images is None else processor
     job = _Job(Reporter(quiet=quiet))
 
     with job.step("load", "loading the model"):
-        subject = _subject(
+        subject = make_subject(
             model,
-            tokenizer,
-            revision,
-            {"dtype": dtype, "device": device, "device_map": device_map, "trust_remote_code": trust_remote_code},
-            job.reporter,
+            reader,
+            "text" if images is None else "images",
+            revision=revision,
+            loading={
+                "dtype": dtype,
+                "device": device,
+                "device_map": device_map,
+                "trust_remote_code": trust_remote_code,
+            },
+            reporter=job.reporter,
         )
-    with _at_rest(subject.model), job.step("corpus", "reading the text"):
-        plan = WindowPlan(window=_window(window, subject.model), **shape)
-        corpus = cut_windows(_source(text, dataset), subject.tokenizer, plan=plan, language=language)
+    with _at_rest(subject.model), job.step("corpus", f"reading the {'text' if images is None else 'images'}"):
+        if images is None:
+            plan = WindowPlan(window=_window(window, subject.model), **shape)
+            corpus = cut_windows(_source(text, dataset), subject.reader, plan=plan, language=language)
+        else:
+            corpus = _image_corpus(subject, images[:windows])
     settings = {
         "probes": described(chosen),
         "seed": seed,
@@ -170,52 +196,35 @@ class _Job:
         self.timings[name] = round(time.monotonic() - begun, 3)
 
 
-@dataclass(frozen=True, eq=False)
-class _Subject:
-    """The model under study, and where it came from."""
-
-    model: Any
-    tokenizer: Any
-    name: str
-    slug: str
-    about: dict[str, Any]
-
-
-def _subject(model: Any, tokenizer: Any, revision: str | None, loading: dict[str, Any], reporter: Reporter) -> _Subject:
-    if isinstance(model, str | Path):
-        if tokenizer is not None:
-            raise InvalidParameter("tokenizer goes with a loaded model; a checkpoint brings its own.")
-        trust = loading["trust_remote_code"]
-        with quiet_hub() if reporter.quiet else nullcontext():
-            found = resolve(str(model), revision=revision, trust_remote_code=trust, say=reporter.say)
-        loaded = load(found, **loading)
-        return _Subject(loaded.model, loaded.tokenizer, found.name, found.slug, _about(loaded))
-    if not isinstance(model, torch.nn.Module) or not hasattr(model, "config"):
-        raise InvalidParameter(f"model must be a name, a path or a transformers model; got {type(model).__name__}.")
-    if tokenizer is None:
-        raise InvalidParameter("A loaded model needs its tokenizer: analyze(model, tokenizer=tokenizer).")
-    if not getattr(tokenizer, "is_fast", False):
-        raise UnsupportedModel(
-            f"{type(tokenizer).__name__} does not say which characters a token covers; give a fast tokenizer."
-        )
-    name = str(getattr(model.config, "_name_or_path", "") or type(model).__name__)
-    sha256 = provenance.sha256_of_weights(model)
-    about = {"id": name, "source": "object", "revision": None, "sha256": sha256}
-    return _Subject(model, tokenizer, name, provenance.slug(name), about)
-
-
-def _about(loaded: LoadedModel) -> dict[str, Any]:
-    found = loaded.checkpoint
-    return {"id": found.id, "source": found.source, "revision": found.revision, "sha256": found.sha256}
-
-
 def _source(text: str | Path | Sequence[str | Path] | None, dataset: str | None) -> Source:
     if dataset is not None:
         return read_dataset(dataset)
     if text is None:
         return sotu()
-    paths = [text] if isinstance(text, str | Path) else list(text)
-    return read_texts([Path(path) for path in paths])
+    return read_texts(_listed(text))
+
+
+def _listed(paths: str | Path | Sequence[str | Path]) -> list[Path]:
+    return [Path(path) for path in ([paths] if isinstance(paths, str | Path) else paths)]
+
+
+def _check_alone(**others: Any) -> None:
+    """Raise where something is given that says nothing about images."""
+    for name, value in others.items():
+        if value is not None:
+            raise InvalidParameter(f"{name} is about texts; leave it out where input names images.")
+
+
+def _image_corpus(subject: Subject, images: Sequence[Path]) -> Corpus:
+    parameter = next(subject.model.parameters())
+    pixels = pixels_of(subject.reader, images[:1]).to(parameter.device, parameter.dtype)
+    patch = getattr(subject.model.config, "patch_size", None)
+    return image_corpus(
+        images,
+        subject.reader,
+        positions=positions_of(subject.model, {"pixel_values": pixels}),
+        patch=patch if isinstance(patch, int) else None,
+    )
 
 
 def _window(asked: int | None, model: Any) -> int:
@@ -245,7 +254,7 @@ class _Analysis:
     """One analysis: what is studied, on which text, with which settings."""
 
     job: _Job
-    subject: _Subject
+    subject: Subject
     corpus: Corpus
     settings: dict[str, Any]
 
@@ -283,7 +292,7 @@ class _Analysis:
         torch.manual_seed(self.settings["seed"])
         with job.step("parity", "checking that what is captured is what the model computes"):
             spec, parity = self._prove()
-        with job.step("pass", f"watching {self.corpus.n_windows} windows of {self.corpus.window} tokens"):
+        with job.step("pass", f"watching {self.corpus.described}"):
             observation = self._observe(folder, spec, probes)
         with job.step("tables", "writing tables"):
             tables = {**observation.tables(), "parity": parity}
@@ -295,10 +304,17 @@ class _Analysis:
 
     def _prove(self) -> tuple[ModelSpec, Any]:
         model = self.subject.model
-        device = next(model.parameters()).device
-        ids = torch.from_numpy(self.corpus.ids[:1]).to(device)
+        if not self.corpus.of_text:
+            inputs = inputs_of(self.corpus, model, slice(0, 1))
+            spec = examine(model, inputs, length=self.corpus.window, notebook=self.notebook)
+            return spec, check_parity(model, spec, inputs)
+        ids = torch.from_numpy(self.corpus.ids[:1]).to(next(model.parameters()).device)
         spec = examine(model, ids[:, :64], notebook=self.notebook)
-        return spec, check_parity(model, spec, ids[:, : probe_length(spec, self.corpus.window)])
+        return spec, check_parity(model, spec, ids[:, : self._probed(spec)])
+
+    def _probed(self, spec: ModelSpec) -> int:
+        """Positions of the input that the self-check ran on."""
+        return probe_length(spec, self.corpus.window) if self.corpus.of_text else self.corpus.window
 
     def _observe(self, folder: RunFolder, model_spec: ModelSpec, probes: dict[str, Any]) -> Observation:
         index = index_types(self.corpus)
@@ -334,7 +350,7 @@ class _Analysis:
             "model": {"name": subject.name, **subject.about, **provenance.of_model(subject.model, spec)},
             "corpus": provenance.of_corpus(self.corpus),
             "probes": self.settings["probes"],
-            "parity": provenance.of_parity(parity, probe_length(spec, self.corpus.window)),
+            "parity": provenance.of_parity(parity, self._probed(spec)),
             "versions": provenance.versions(),
             "timings": dict(self.job.timings),
             "files": files,

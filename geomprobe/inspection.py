@@ -142,7 +142,8 @@ def inspect(model: Module | str | Path, *, inputs: dict[str, Any] | None = None,
     """
     if isinstance(model, str | Path):
         revision, trust = loading.pop("revision", None), loading.get("trust_remote_code", False)
-        return _inspect(load(resolve(str(model), revision=revision, trust_remote_code=trust), **loading).model, inputs)
+        found = resolve(str(model), revision=revision, trust_remote_code=trust)
+        return _inspect(load(found, reading="any", **loading).model, inputs)
     if loading:
         raise InvalidParameter(f"{', '.join(loading)} go with a model's name; this one is loaded already.")
     return _inspect(model, inputs)

@@ -38,6 +38,12 @@ STAGES: Final = ("projected", "content", "scored")
 GAUGES: Final = ("raw", "balanced")
 RARITY_BANDS: Final = ("rare", "mid", "frequent")
 
+# The parts of a model that reads one text and writes another; a model of one stack has none.
+ENCODER: Final = "encoder"
+DECODER: Final = "decoder"
+CROSS: Final = "cross-attention"
+PARTS: Final = ("", ENCODER, DECODER, CROSS)
+
 WHOLE_MODEL: Final = -1  # the value of `layer` in a row about the whole model
 ALL_HEADS: Final = -1  # the value of `head` where a row is not about one head
 

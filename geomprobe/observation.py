@@ -22,6 +22,7 @@ from geomprobe.corpus.types import TypeIndex, index_types
 from geomprobe.corpus.windows import Corpus
 from geomprobe.errors import InvalidParameter, unknown_name
 from geomprobe.models.calling import run as call
+from geomprobe.models.calling import text_inputs
 from geomprobe.probes.assembly import summarise
 from geomprobe.probes.base import PROBES, OutputProbe, Probe, State, observe
 
@@ -73,6 +74,14 @@ def corpus_spec(corpus: Corpus, index: TypeIndex) -> CorpusSpec:
         tokens=index.tokens,
         window=corpus.window,
     )
+
+
+def inputs_of(corpus: Corpus, model: Module, windows: slice) -> dict[str, Tensor]:
+    """What a model is called with so that it sees some windows."""
+    parameter = next(model.parameters())
+    if corpus.pixels is not None:
+        return {"pixel_values": corpus.pixels(windows).to(parameter.device, parameter.dtype)}
+    return text_inputs(model, torch.from_numpy(corpus.ids[windows]).to(parameter.device))
 
 
 @dataclass(frozen=True, eq=False)
@@ -187,9 +196,9 @@ class Observation:
         ids = torch.from_numpy(self.corpus.ids[windows]).to(device)
         tokens = self.tokens(windows).to(device)
         now.tokens = {device: tokens}
-        logits = getattr(call(model, {"input_ids": ids}), "logits", None)
+        logits = getattr(call(model, inputs_of(self.corpus, model, windows)), "logits", None)
         now.visibilities.forget()
-        if logits is not None:  # an encoder without a head predicts nothing
+        if logits is not None and self.corpus.of_text:  # an encoder without a head predicts nothing
             self._read(logits, ids, tokens)
 
     def _read(self, logits: Tensor, ids: Tensor, tokens: Tokens) -> None:

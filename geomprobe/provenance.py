@@ -67,6 +67,7 @@ def of_corpus(corpus: Corpus) -> dict[str, Any]:
     names = ("document", "token_start", "char_start", "char_end")
     return {
         "name": corpus.name,
+        "kind": "text" if corpus.of_text else "images",
         "sha256": corpus.sha256,
         "tokens_sha256": corpus.tokens_sha256,
         "language": corpus.language,

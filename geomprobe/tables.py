@@ -8,7 +8,7 @@ from typing import Final
 import numpy as np
 import pandas as pd
 
-from geomprobe.labels import FIRST, FROM_ROW, WHOLE_MODEL
+from geomprobe.labels import FIRST, FROM_ROW, PARTS, WHOLE_MODEL
 from geomprobe.run.reading import Run
 
 SINK_EPSILON: Final = 0.3  # a key is called a sink above this share of the attention
@@ -44,15 +44,34 @@ def span(chosen: Sequence[int]) -> str:
 
 
 def thirds(run: Run) -> list[list[int]]:
-    """The attention layers in three parts of the depth; in one part where there are fewer than three layers."""
+    """The attention layers in three parts of the depth, or by the parts of a model of two stacks.
+
+    In one part where there are fewer than three layers.
+    """
+    if parts(run):
+        return list(parts(run).values())
     every = layers(run)
-    parts = np.array_split(np.array(every), 3) if len(every) >= 3 else [np.array(every)]
-    return [[int(layer) for layer in part] for part in parts]
+    split = np.array_split(np.array(every), 3) if len(every) >= 3 else [np.array(every)]
+    return [[int(layer) for layer in part] for part in split]
 
 
 def looks_back(run: Run) -> bool:
     """Whether any layer is causal: sink rates and sink tokens are of those alone."""
     return any(entry.get("causal", True) for entry in run.manifest["model"]["anatomy"])
+
+
+def of_text(run: Run) -> bool:
+    """Whether the run's tokens are those of a text, which have classes; else they are the places of images."""
+    return run.manifest["corpus"].get("kind", "text") == "text"
+
+
+def parts(run: Run) -> dict[str, list[int]]:
+    """The layers of each part of a model of two stacks (encoder, decoder, cross-attention); empty for one stack."""
+    found: dict[str, list[int]] = {}
+    for entry in run.manifest["model"]["anatomy"]:
+        if entry.get("part"):
+            found.setdefault(entry["part"], []).append(int(entry["layer"]))
+    return {part: sorted(found[part]) for part in PARTS if part in found}
 
 
 def binding_windows(run: Run) -> dict[int, int]:
@@ -103,8 +122,8 @@ def first_ratio(run: Run, vector: str = "k") -> pd.DataFrame:
     return both.assign(ratio=both["geo_mean_first"] / both["geo_mean_rest"])
 
 
-def uniform_entropy(length: int, window: int | None = None, *, first: bool = True) -> float:
-    """Mean over the rows t ≥ 16 of log|V(t)| in nats: the entropy of a causal row that looks everywhere alike.
+def uniform_entropy(length: int, window: int | None = None, *, first: bool = True, ahead: bool = False) -> float:
+    """Mean over the rows t ≥ 16 of log|V(t)| in nats: the entropy of a row that looks everywhere alike.
 
     Parameters
     ----------
@@ -114,12 +133,20 @@ def uniform_entropy(length: int, window: int | None = None, *, first: bool = Tru
         Keys that a query of the layer sees at most, itself among them.
     first : bool
         Whether position 0 counts among the keys.
+    ahead : bool
+        Whether a query sees what stands behind it, too: as far as before it.
     """
     if length <= FROM_ROW:
         return math.nan
-    reach = window or length
     rows = np.arange(FROM_ROW, length)
-    seen = np.minimum(rows + 1, reach) - (0 if first else rows < reach)
+    back = min(length, window or length) - 1  # how far a query looks
+    if ahead and window is not None:
+        if window % 2 == 0:  # it looks further to one side, and nothing here says to which
+            return math.nan
+        back = (window - 1) // 2
+    seen = np.minimum(rows, back) + 1 - (0 if first else rows <= back)
+    if ahead:
+        seen = seen + np.minimum(length - 1 - rows, back if window is not None else length)
     return float(np.log(seen).mean()) if seen.min() > 0 else math.nan
 
 

@@ -1,6 +1,7 @@
 """What attention is this? Read from one short forward pass, layer by layer."""
 
 import re
+from collections import Counter
 from collections.abc import Iterable
 from dataclasses import replace
 
@@ -14,7 +15,8 @@ from geomprobe.attention.spec import LayerSpec, ModelSpec, NormSpec
 from geomprobe.attention.stages import Notebook
 from geomprobe.attention.trace import Path, Step
 from geomprobe.errors import UnsupportedModel
-from geomprobe.models.calling import run
+from geomprobe.labels import CROSS, DECODER, ENCODER, PARTS
+from geomprobe.models.calling import run, text_inputs
 
 # What a layer's part that mixes tokens is called, beside attention; only for naming what is left out.
 _MIXER_NAME = re.compile(
@@ -154,13 +156,45 @@ def _rotary_width(path: Path, seen: Seen) -> int:
     return 0 if step is None else seen.events[step.event].inputs[step.index].shape[-1]
 
 
-def examine(model: Module, ids: Tensor, *, notebook: Notebook | None = None) -> ModelSpec:
-    """Run the model once on a short text and describe each attention layer.
+def positions_of(model: Module, inputs: dict[str, Tensor]) -> int:
+    """The positions over which most attention layers attend, for inputs of one item that are no tokens.
+
+    Raises
+    ------
+    UnsupportedModel
+        Where nothing attends over positions of one item.
+    """
+    if not attending(model):
+        raise UnsupportedModel(no_attention(model))
+    lengths: Counter[int] = Counter()
+
+    def see(seen: Seen) -> None:
+        query, key = seen.call.query, seen.call.key
+        if query.shape[2] == key.shape[2] and query.shape[0] == 1:
+            lengths[query.shape[2]] += 1
+
+    with watching(model, see, stages=False, unread=lambda _name, _sentence: None):
+        run(model, inputs)
+    if not lengths:
+        raise UnsupportedModel(
+            f"No layer of {type(model).__name__} attends over all positions of an image at once (it may have windows "
+            "in two dimensions); geomprobe.capture and geomprobe.inspect still show what they can."
+        )
+    return lengths.most_common(1)[0][0]
+
+
+def examine(
+    model: Module, inputs: Tensor | dict[str, Tensor], *, length: int = 0, notebook: Notebook | None = None
+) -> ModelSpec:
+    """Run the model once on a short input and describe each attention layer.
 
     Parameters
     ----------
     model : Module
-    ids : Tensor (1, pos), int64
+    inputs : Tensor (1, pos), int64, or dict
+        The ids of a text; or what the model is called with, of one item.
+    length : int
+        Positions over which layers must attend, where the inputs are no ids.
     notebook : Notebook, optional
         Keeps the paths of the vectors, so that later passes need not trace them over longer texts.
 
@@ -176,6 +210,10 @@ def examine(model: Module, ids: Tensor, *, notebook: Notebook | None = None) -> 
     """
     if not attending(model):
         raise UnsupportedModel(no_attention(model))
+    # A decoder that reads a token less than its encoder: what attends across is then told by its shape.
+    given = inputs if isinstance(inputs, dict) else text_inputs(model, inputs, shorter=1)
+    due = length if isinstance(inputs, dict) else inputs.shape[1]
+    two_sided = "decoder_input_ids" in given
     layers: dict[str, LayerSpec] = {}
     skipped: dict[str, str] = {}
 
@@ -185,15 +223,15 @@ def examine(model: Module, ids: Tensor, *, notebook: Notebook | None = None) -> 
             del layers[name]
             skipped[name] = f"{name} computes attention several times in one pass; geomprobe reads one a layer."
         elif name not in skipped:
-            reason = _unfit(seen, ids.shape[1])
+            reason = _unfit(seen, due, two_sided=two_sided)
             if reason:
                 skipped[name] = reason
             else:
-                layers[name] = _layer_spec(model, seen)
+                layers[name] = _layer_spec(model, seen, _part(seen, due) if two_sided else "")
 
     stages = notebook if notebook is not None else True
     with watching(model, see, stages=stages, unread=lambda name, sentence: skipped.update({name: sentence})):
-        run(model, {"input_ids": ids})
+        run(model, given)
     skipped |= {
         name: f"{name} did not run, or not through the attention interface."
         for name in callers(model)
@@ -205,15 +243,17 @@ def examine(model: Module, ids: Tensor, *, notebook: Notebook | None = None) -> 
     return ModelSpec(_numbered(list(layers.values())), tuple(skipped.items()))
 
 
-def _unfit(seen: Seen, length: int) -> str:
-    """Why an analysis of text cannot take an attention product; empty where it can."""
+def _unfit(seen: Seen, length: int, *, two_sided: bool) -> str:
+    """Why an analysis cannot take an attention product; empty where it can."""
     call = seen.call
     queries, keys = call.query.shape[2], call.key.shape[2]
     where = f"Layer {call.layer} ({call.name})"
-    if queries != keys:
-        return f"{where} has {queries} queries and {keys} keys; geomprobe analyses self-attention."
-    if queries != length:
-        return f"{where} has {queries} positions for {length} tokens; geomprobe analyses attention over tokens."
+    across = two_sided and (queries, keys) == (length - 1, length)
+    within = queries == keys and (queries == length or (two_sided and queries == length - 1))
+    if queries != keys and not across:
+        return f"{where} has {queries} queries and {keys} keys; an analysis takes layers that have as many of both."
+    if not (across or within):
+        return f"{where} has {queries} positions where the input has {length}; an analysis takes attention over those."
     if call.sinks is not None and call.sinks.shape[2] not in (1, queries):
         return f"{where} has sinks of another shape than its queries."
     try:
@@ -223,7 +263,7 @@ def _unfit(seen: Seen, length: int) -> str:
     return ""
 
 
-def _layer_spec(model: Module, seen: Seen) -> LayerSpec:
+def _layer_spec(model: Module, seen: Seen, part: str) -> LayerSpec:
     call = seen.call
     return LayerSpec(
         layer=call.layer,
@@ -238,8 +278,15 @@ def _layer_spec(model: Module, seen: Seen) -> LayerSpec:
         stages={vector: _found(seen, vector) for vector in ("q", "k", "v")},
         norms={v: norm for v in ("q", "k") if (norm := _norm_spec(model, seen.paths[v], seen, v)) is not None},
         rotary_width=_rotary_width(seen.paths["q"], seen),
-        causal=call.visibility().causal,
+        causal=part != CROSS and call.visibility().causal,
+        part=part,
     )
+
+
+def _part(seen: Seen, length: int) -> str:
+    """Which stack a layer is of, or whether it looks across: the decoder reads a token less than the encoder."""
+    queries, keys = seen.call.query.shape[2], seen.call.key.shape[2]
+    return CROSS if queries != keys else ENCODER if queries == length else DECODER
 
 
 def _found(seen: Seen, vector: str) -> tuple[str, ...]:
@@ -248,7 +295,11 @@ def _found(seen: Seen, vector: str) -> tuple[str, ...]:
 
 
 def _numbered(layers: list[LayerSpec]) -> tuple[LayerSpec, ...]:
-    """The layers with numbers of their own: two stacks of a model may both begin at 0."""
+    """The layers with numbers of their own: two stacks of a model may both begin at 0.
+
+    Part after part, so that a figure by layer shows encoder, decoder and what looks across side by side.
+    """
+    layers = sorted(layers, key=lambda layer: PARTS.index(layer.part))
     if len({layer.layer for layer in layers}) < len(layers):
         layers = [replace(layer, layer=number) for number, layer in enumerate(layers)]
     return tuple(layers)

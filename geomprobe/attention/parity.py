@@ -19,7 +19,7 @@ from geomprobe.attention.seam import Seen, logits, no_attention, watching
 from geomprobe.attention.spec import ModelSpec
 from geomprobe.errors import ParityError, UnsupportedModel
 from geomprobe.labels import WHOLE_MODEL
-from geomprobe.models.calling import run
+from geomprobe.models.calling import run, text_inputs
 
 # How far rebuilt probabilities may be off at logits of usual size. A scale off by a thousandth shows as 7e-4 and one
 # channel in the wrong place as .8, so these bounds mean something. Eager softmax is float32 in a float64 model too.
@@ -77,19 +77,19 @@ def eager(model: Any) -> Iterator[None]:
             config._attn_implementation_internal = implementation
 
 
-def _plain_tokens(ids: Tensor) -> Tokens:
-    nothing = torch.zeros_like(ids)
-    return Tokens(nothing, nothing, nothing, nothing, nothing[:, 0], torch.ones_like(ids, dtype=torch.bool))
+def _plain_tokens(query: Tensor) -> Tokens:
+    nothing = torch.zeros(query.shape[0], query.shape[2], dtype=torch.int64, device=query.device)
+    return Tokens(nothing, nothing, nothing, nothing, nothing[:, 0], torch.ones_like(nothing, dtype=torch.bool))
 
 
-def rebuilt(seen: Seen, ids: Tensor, *, rows: int | None = None) -> Tensor:
+def rebuilt(seen: Seen, *, rows: int | None = None) -> Tensor:
     """Attention put together from the very blocks that the probes get: (batch, q_head, pos, pos)."""
-    tokens = _plain_tokens(ids)
+    tokens = _plain_tokens(seen.call.query)
     visibility = Visibilities().of(seen.call, tokens.valid)
     batch = make_batch(seen, 0, tokens, visibility)
     n, heads, length, _ = seen.call.query.shape
     wide = torch.promote_types(seen.call.query.dtype, torch.float32)
-    whole = torch.zeros(n, heads, length, length, dtype=wide, device=ids.device)
+    whole = torch.zeros(n, heads, length, length, dtype=wide, device=tokens.valid.device)
     for block in blocks(batch, rows=rows):
         whole[:, :, block.start : block.start + block.n_rows, block.keys] = block.probabilities
     return whole
@@ -192,8 +192,8 @@ def _tensors(value: Any) -> list[Tensor]:
     return [x for part in parts for x in _tensors(part)]
 
 
-def check_parity(model: Module, spec: ModelSpec, ids: Tensor) -> pd.DataFrame:
-    """Compare what is captured with what the model computes, on a short text.
+def check_parity(model: Module, spec: ModelSpec, inputs: Tensor | dict[str, Tensor]) -> pd.DataFrame:
+    """Compare what is captured with what the model computes, on a short input.
 
     Three questions, each with the model's own answer: does the softmax rebuilt from the captured queries and keys equal
     the weights of its eager attention; does rebuilt attention × values equal what the kernel in use returns; and does
@@ -203,7 +203,8 @@ def check_parity(model: Module, spec: ModelSpec, ids: Tensor) -> pd.DataFrame:
     ----------
     model : Module
     spec : ModelSpec
-    ids : Tensor (1, pos), int64
+    inputs : Tensor (1, pos), int64, or dict
+        The ids of a text; or what the model is called with, of one item.
 
     Returns
     -------
@@ -215,6 +216,7 @@ def check_parity(model: Module, spec: ModelSpec, ids: Tensor) -> pd.DataFrame:
     ParityError
         Where something is off by more than the rounding of the model's dtype.
     """
+    given = inputs if isinstance(inputs, dict) else text_inputs(model, inputs)
     weights: dict[int, float] = {}
     outputs: dict[int, float] = {}
     allowed: dict[int, float] = {}
@@ -223,7 +225,7 @@ def check_parity(model: Module, spec: ModelSpec, ids: Tensor) -> pd.DataFrame:
     def compare_weights(seen: Seen, output: Any) -> None:
         own = _weights(output)
         if seen.call.name in numbers:
-            worst = np.nan if own is None else _worst(rebuilt(seen, ids, rows=32), own[..., : ids.shape[1]])
+            worst = np.nan if own is None else _worst(rebuilt(seen, rows=32), own[..., : seen.call.key.shape[2]])
             weights[numbers[seen.call.name]] = worst
 
     def compare_outputs(seen: Seen, output: Any) -> None:
@@ -231,26 +233,26 @@ def check_parity(model: Module, spec: ModelSpec, ids: Tensor) -> pd.DataFrame:
             return
         number = numbers[seen.call.name]
         allowed[number] = tolerance_of(seen.call)
-        outputs[number] = _off_output(rebuilt(seen, ids, rows=32), seen.call, output[0])
+        outputs[number] = _off_output(rebuilt(seen, rows=32), seen.call, output[0])
 
     nothing = lambda _seen: None  # noqa: E731
     with torch.no_grad():
-        untouched = _output(model, ids)
+        untouched = _output(model, given)
         if not bool(torch.isfinite(untouched).all()):
             raise UnsupportedModel(
                 f"In {str(untouched.dtype).removeprefix('torch.')} the model itself puts out numbers that are not "
                 "finite; load it in float32 or bfloat16 (--dtype)."
             )
         with watching(model, nothing, after=compare_outputs, stages=True):
-            watched = _output(model, ids)
+            watched = _output(model, given)
         with eager(model), watching(model, nothing, after=compare_weights, stages=False):
-            run(model, {"input_ids": ids})
-        restored = _output(model, ids)
+            run(model, given)
+        restored = _output(model, given)
     return _verdict(spec, (weights, outputs, allowed), max(_worst(untouched, watched), _worst(untouched, restored)))
 
 
-def _output(model: Module, ids: Tensor) -> Tensor:
-    made = run(model, {"input_ids": ids})
+def _output(model: Module, inputs: dict[str, Tensor]) -> Tensor:
+    made = run(model, inputs)
     return made.logits if hasattr(made, "logits") else made[0]
 
 

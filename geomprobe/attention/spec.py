@@ -53,7 +53,9 @@ class LayerSpec:
     rotary_width : int
         Channels that a rotation may mix; 0 without one.
     causal : bool
-        Whether no query sees a key behind it.
+        Whether no query sees a key behind it; never so where keys are of another stack.
+    part : str
+        encoder, decoder or cross-attention, in a model of two stacks (labels.PARTS).
     """
 
     layer: int
@@ -69,6 +71,7 @@ class LayerSpec:
     norms: dict[str, NormSpec] = field(default_factory=dict)
     rotary_width: int = 0
     causal: bool = True
+    part: str = ""
 
     def described(self) -> dict[str, Any]:
         """What the manifest says of it."""
@@ -84,6 +87,7 @@ class LayerSpec:
             "softcap": self.softcap,
             "learned_sinks": self.learned_sinks,
             "causal": self.causal,
+            "part": self.part,
             "stages": {vector: list(stages) for vector, stages in self.stages.items()},
             **norms,
         }

@@ -29,11 +29,15 @@ def analyze(
         ),
     ] = None,
     dataset: Annotated[str | None, typer.Option(help="A hub data set instead: owner/name[:split[:column]].")] = None,
+    input_: Annotated[
+        list[Path] | None,
+        typer.Option("--input", help="An image, or a folder of them, for a model that looks at images; repeatable."),
+    ] = None,
     language: Annotated[str, typer.Option(help="Whose function words are looked up.")] = "en",
     window: Annotated[
         int | None, typer.Option(help="Tokens a window. [default: 512, or the model's positions]")
     ] = None,
-    windows: Annotated[int | None, typer.Option(help="How many windows. [default: 32]")] = None,
+    windows: Annotated[int | None, typer.Option(help="How many windows. [default: 32, or every image]")] = None,
     tokens: Annotated[int | None, typer.Option(help="Or how many tokens in all.")] = None,
     bos: Annotated[
         Bos, typer.Option(help="BOS in front of each window: as the tokenizer does, always or never.")
@@ -65,6 +69,7 @@ def analyze(
         model,
         text=text or None,
         dataset=dataset,
+        input=input_ or None,
         language=language,
         window=window,
         windows=windows,

@@ -67,7 +67,7 @@ def read_texts(paths: Iterable[str | PathLike[str]]) -> Source:
         raise CorpusError("No text was given; name a file or a folder with --text.")
     found = [file for path in given for file in _text_files(path)]
     texts = [read_utf8(file) for file in found]
-    names = _distinct([file.stem for file in found])
+    names = distinct([file.stem for file in found])
     titles = [path.resolve().name if path.is_dir() else path.stem for path in given]
     title = "+".join(titles) if len(titles) <= 3 else f"{titles[0]}+{len(titles) - 1}"
     return Source(title, tuple(Document(name, text) for name, text in zip(names, texts, strict=True)))
@@ -158,7 +158,7 @@ def _text_files(path: Path) -> list[Path]:
     return [path]
 
 
-def _distinct(names: Sequence[str]) -> list[str]:
+def distinct(names: Sequence[str]) -> list[str]:
     """The names, those that recur numbered from the second on: `a`, `a#2`."""
     seen: Counter[str] = Counter()
     distinct = []

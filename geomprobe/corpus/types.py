@@ -69,7 +69,9 @@ def index_types(corpus: Corpus) -> TypeIndex:
     return TypeIndex(
         type_index=placed(type_index),
         types=types,
-        zipf=zipf((text.strip() for text in texts[seen_type]), corpus.language),
+        zipf=zipf((text.strip() for text in texts[seen_type]), corpus.language)
+        if corpus.of_text
+        else np.full(len(types), np.nan),
         cell_index=placed(cell_index),
         cells=np.array(cells, dtype=np.int64).reshape(-1, 2),
         token_index=placed(token_index),

@@ -1,7 +1,7 @@
 """Documents cut into windows of equal length, taken in turn from each document."""
 
 import hashlib
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -79,7 +79,7 @@ class Corpus:
     tokens_sha256 : str
         Over the ids of all windows in order, as little-endian int64.
     language : str
-        Of the function words.
+        Of the function words; empty for images.
     bos : bool
         Whether position 0 of each window is a BOS token put there.
     ids, token_class : ndarray, (n_windows, window) int64
@@ -94,6 +94,8 @@ class Corpus:
         The slice of the text that a token covers; for a BOS its name.
     document_names : tuple of str
         Of the documents used, in the order of their first window.
+    pixels : callable or None
+        Of images: what the model is called with for some windows, (image, channel, row, column). None for a text.
     """
 
     name: str
@@ -109,6 +111,18 @@ class Corpus:
     char_end: Ints
     token_text: npt.NDArray[np.object_]
     document_names: tuple[str, ...]
+    pixels: Callable[[slice], Any] | None = None
+
+    @property
+    def of_text(self) -> bool:
+        """Whether the tokens are those of a text."""
+        return self.pixels is None
+
+    @property
+    def described(self) -> str:
+        """How much there is, for people."""
+        things = "windows of" if self.of_text else "images at"
+        return f"{self.n_windows} {things} {self.window} {'tokens' if self.of_text else 'places'}"
 
     @property
     def n_windows(self) -> int:

@@ -6,7 +6,7 @@ from matplotlib.lines import Line2D
 from matplotlib.patches import Patch
 
 from geomprobe import tables
-from geomprobe.figures.drawing import WIDTH, Drawing, join, needs, scope
+from geomprobe.figures.drawing import WIDTH, Drawing, join, needs_classes, scope
 from geomprobe.figures.layout import crown, plain_log
 from geomprobe.figures.style import BLACK, CLASS_COLOURS, GREY
 from geomprobe.labels import CLOSED_CLASSES, TOKEN_CLASSES
@@ -84,6 +84,6 @@ CLASS_LIFT = Drawing(
     alt="A row of dots for each token class: attention received over the uniform share, a dot a head, "
     "with quartiles and median.",
     caption=_caption,
-    missing=needs("class_attention"),
+    missing=needs_classes("class_attention"),
     size=lambda run: (WIDTH, 1.6 + 0.33 * max(len(shown_classes(run)), 3)),
 )

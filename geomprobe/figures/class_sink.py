@@ -8,7 +8,7 @@ from matplotlib.patches import Patch
 from matplotlib.ticker import NullLocator
 
 from geomprobe import tables
-from geomprobe.figures.drawing import WIDTH, Drawing, join, needs, scope, shading
+from geomprobe.figures.drawing import WIDTH, Drawing, join, needs_classes, scope, shading
 from geomprobe.figures.layout import band, by_layer, crown, full_layer_key, head_dots, layer_axis, median_line, panels
 from geomprobe.figures.style import BLACK, CLASS_COLOURS, GREY
 from geomprobe.labels import CLOSED_CLASSES
@@ -89,7 +89,7 @@ def _caption(run: Run) -> str:
 
 
 def _missing(run: Run) -> str | None:
-    lacking = needs("class_attention")(run)
+    lacking = needs_classes("class_attention")(run)
     if lacking or shown_classes(run):
         return lacking
     return "No class has a type with five tokens or more in this text, so class_sink is not defined."

@@ -52,6 +52,17 @@ def needs(*names: str) -> Callable[[Run], str | None]:
     return missing
 
 
+def needs_classes(*names: str) -> Callable[[Run], str | None]:
+    """The same for a figure of token classes."""
+
+    def missing(run: Run) -> str | None:
+        if not tables.of_text(run):
+            return "This figure is of token classes; the places of an image have none."
+        return needs(*names)(run)
+
+    return missing
+
+
 def needs_causal(*names: str) -> Callable[[Run], str | None]:
     """The same for a figure of what later queries do."""
 
@@ -71,6 +82,8 @@ def height(inches: float) -> Callable[[Run], tuple[float, float]]:
 def scope(run: Run) -> str:
     """The model, the text and how much of it, for the end of a caption."""
     corpus = run.manifest["corpus"]
+    if not tables.of_text(run):
+        return f"{run.name} on {tables.count(corpus['n_windows'], 'image')} at {corpus['window']:,} places each."
     return (
         f"{run.name} on {corpus['name']}: {tables.count(corpus['n_windows'], 'window')} of {corpus['window']:,} tokens "
         f"({corpus['n_tokens']:,} tokens, {tables.count(corpus['n_documents'], 'document')})."
@@ -81,11 +94,17 @@ def shading(run: Run) -> str:
     """What the grey layers of a figure are; nothing where all layers are alike."""
     windowed = tables.binding_windows(run)
     if not windowed:
-        return ""
+        return dividing(run)
     widths = ", ".join(f"{width:,}" for width in sorted(set(windowed.values())))
     if not tables.full_layers(run):
-        return f"All layers attend within a sliding window ({widths} tokens)."
+        return join(f"All layers attend within a sliding window ({widths} tokens).", dividing(run))
     return f"Grey: layers that see all that went before; the others see a sliding window ({widths} tokens)."
+
+
+def dividing(run: Run) -> str:
+    """Where the parts of a model of two stacks lie; nothing for one stack."""
+    said = [f"{tables.span(layers)} {part}" for part, layers in tables.parts(run).items()]
+    return f"Dotted lines divide {'; '.join(said)}." if len(said) > 1 else ""
 
 
 def join(*sentences: str) -> str:

@@ -28,6 +28,7 @@ def draw_entropy(run: Run, ax: Axes) -> Axes:
         panel.plot(reference.index, reference, "_", color=BLACK, markersize=7, markeredgewidth=1.4, label="uniform")
         panel.set_title(f"{title} (n = {int(data['n_late'].max()):,} rows a head)")
     made[0].set_ylabel("entropy (nats)")
+    made[0].margins(y=0.06)
     made[0].set_ylim(bottom=0)
     crown(ax, run, "entropy of attention by layer", _legend(run), above=20, columns=5)
     return ax
@@ -37,8 +38,12 @@ def uniform_reference(run: Run, *, first: bool = True) -> pd.Series:
     """By layer, the mean entropy over the rows t ≥ 16 if a query looked at all that it sees alike."""
     length = int(run.manifest["corpus"]["window"])
     windowed = tables.binding_windows(run)
+    ahead = {int(entry["layer"]): not entry.get("causal", True) for entry in run.manifest["model"]["anatomy"]}
     return pd.Series(
-        {layer: tables.uniform_entropy(length, windowed.get(layer), first=first) for layer in tables.layers(run)}
+        {
+            layer: tables.uniform_entropy(length, windowed.get(layer), first=first, ahead=ahead[layer])
+            for layer in tables.layers(run)
+        }
     )
 
 

@@ -13,7 +13,7 @@ from matplotlib.ticker import FuncFormatter, LogLocator, MaxNLocator, NullFormat
 from matplotlib.transforms import ScaledTranslation
 
 from geomprobe import tables
-from geomprobe.figures.style import PALE
+from geomprobe.figures.style import GREY, PALE
 from geomprobe.run.reading import Run
 
 LOG_FROM = 8.0  # a positive quantity that spreads by more than this factor gets a log axis
@@ -63,6 +63,8 @@ def layer_axis(ax: Axes, run: Run, *, label: bool = True) -> None:
     ax.xaxis.set_major_locator(MaxNLocator(integer=True, min_n_ticks=1))
     if label:
         ax.set_xlabel("layer")
+    for layers in list(tables.parts(run).values())[1:]:
+        ax.axvline(layers[0] - 0.5, color=GREY, linewidth=0.8, linestyle=":", zorder=1)
     for layer in tables.full_layers(run):
         ax.axvspan(layer - 0.5, layer + 0.5, color=PALE, linewidth=0, zorder=0)
 

@@ -43,8 +43,9 @@ def draw_query_lengths(run: Run, ax: Axes) -> Axes:
 
 def _draw(run: Run, ax: Axes, vector: str) -> Axes:
     seen: list[float] = []
-    made = panels(ax, 1, len(CLASSES))
-    for panel, token_class in zip(made, CLASSES, strict=True):
+    classes = _classes(run)
+    made = panels(ax, 1, len(classes))
+    for panel, token_class in zip(made, classes, strict=True):
         layer_axis(panel, run)
         seen += _draw_class(run, panel, vector, token_class)
         seen += _draw_first(run, panel, vector)
@@ -52,6 +53,10 @@ def _draw(run: Run, ax: Axes, vector: str) -> Axes:
     positive_scale(made[0], seen)
     crown(ax, run, f"{NAMES[vector]} lengths by layer", _legend(run), above=20, columns=6)
     return ax
+
+
+def _classes(run: Run) -> tuple[str, ...]:
+    return CLASSES if tables.of_text(run) else ("all",)
 
 
 def _draw_class(run: Run, panel: Axes, vector: str, token_class: str) -> list[float]:
@@ -100,11 +105,12 @@ def _caption(run: Run, vector: str) -> str:
     return join(
         f"Euclidean length ‖{vector}‖₂ of the {NAMES[vector]} vectors as they enter the dot product (stage scored, raw "
         "gauge; the softmax scale is not in them).",
-        "A panel a token class. Bands: 5–95% and 25–75% of the lengths within a head; "
+        "A panel a token class." if tables.of_text(run) else "",
+        "Bands: 5–95% and 25–75% of the lengths within a head; "
         f"thick line: the median; each is the median over the {tables.count(heads, HEADS[vector])} of a layer.",
         "Thin lines: the median of each head by itself.",
-        f"Dashed: the median length at position 0, whatever token stands there (n = {n_first:,}, one a window); "
-        "position 0 is in none of the classes. n in the titles counts tokens.",
+        f"Dashed: the median length at position 0, whatever stands there (n = {n_first:,}, one a window); it is in no "
+        f"band. n in the titles counts {'tokens' if tables.of_text(run) else 'places'}.",
         shading(run),
         scope(run),
     )

@@ -12,6 +12,7 @@ from huggingface_hub.errors import StrictDataclassError
 from safetensors import SafetensorError
 
 from geomprobe.errors import InvalidParameter, ModelNotFound, UnsupportedModel, one_of
+from geomprobe.models.classes import Reading, choose_class
 from geomprobe.models.folder import CONFIG, has_tokenizer, read_config, weight_files
 from geomprobe.models.quiet import quiet_transformers
 from geomprobe.models.resolve import Checkpoint
@@ -26,14 +27,16 @@ _SHOWN: Final = 3
 
 @dataclass(frozen=True)
 class LoadedModel:
-    """A language model, causal or masked, ready to be watched.
+    """A model, ready to be watched.
 
     Attributes
     ----------
     model : transformers.PreTrainedModel
         In eval mode; no parameter requires a gradient.
-    tokenizer : transformers.PreTrainedTokenizerBase
-        A fast one: it knows which characters a token stands for.
+    tokenizer : transformers.PreTrainedTokenizerBase or None
+        A fast one: it knows which characters a token stands for. None where no text is read.
+    processor : transformers image processor or None
+        Of a model that reads images.
     checkpoint : Checkpoint
         What it was loaded from.
     dtype : str
@@ -44,6 +47,7 @@ class LoadedModel:
 
     model: Any = field(repr=False)
     tokenizer: Any = field(repr=False)
+    processor: Any = field(repr=False)
     checkpoint: Checkpoint
     dtype: str
     device: str
@@ -52,17 +56,20 @@ class LoadedModel:
 def load(
     checkpoint: Checkpoint,
     *,
+    reading: Reading = "text",
     dtype: str = "auto",
     device: str = "auto",
     device_map: str | Mapping[str, Any] | None = None,
     trust_remote_code: bool = False,
 ) -> LoadedModel:
-    """Load a resolved checkpoint's model and tokenizer.
+    """Load a resolved checkpoint's model, and its tokenizer or image processor.
 
     Parameters
     ----------
     checkpoint : Checkpoint
         What `resolve` found.
+    reading : {"text", "images", "any"}
+        What it is to read; "any" loads the model alone.
     dtype : {"auto", "float32", "bfloat16", "float16"}
         "auto" is float32 on a CPU, the checkpoint's own elsewhere.
     device : str
@@ -79,30 +86,32 @@ def load(
     ModelNotFound
         Where a file is missing or damaged, or the files do not hold every weight of the model.
     UnsupportedModel
-        Where it is no language model that transformers knows, or its tokenizer has no character offsets.
+        Where transformers does not know it, it does not read what it shall, or its tokenizer has no character offsets.
     """
     one_of("dtype", dtype, DTYPES)
     place = choose_device(device) if device_map is None else _free_device(device)
     folder = checkpoint.path
-    _check_kind(folder, trust_remote_code=trust_remote_code)
+    _check_kind(folder, reading, trust_remote_code=trust_remote_code)
     weight_files(folder)
-    if not has_tokenizer(folder) and not trust_remote_code:
+    if reading == "text" and not has_tokenizer(folder) and not trust_remote_code:
         raise ModelNotFound(
             f"The folder {str(folder)!r} has no tokenizer; copy the files of the checkpoint's tokenizer "
             "(tokenizer.json, tokenizer_config.json) into it."
         )
     with quiet_transformers():
         _check_config(folder, trust_remote_code=trust_remote_code)
-        tokenizer = _load_tokenizer(folder, trust_remote_code=trust_remote_code)
+        tokenizer = _load_tokenizer(folder, trust_remote_code=trust_remote_code) if reading == "text" else None
+        processor = _load_processor(folder) if reading == "images" else None
         model = _load_model(
             folder,
+            reading,
             dtype=_choose_dtype(dtype, place),
             device_map=device_map if device_map is not None else _whole_on(place),
             trust_remote_code=trust_remote_code,
         )
     model.eval().requires_grad_(requires_grad=False)
     used = str(model.dtype).removeprefix("torch.")
-    return LoadedModel(model, tokenizer, checkpoint, used, "map" if device_map is not None else place)
+    return LoadedModel(model, tokenizer, processor, checkpoint, used, "map" if device_map is not None else place)
 
 
 def choose_device(device: str) -> str:
@@ -147,12 +156,12 @@ def _choose_dtype(dtype: str, place: str) -> Any:
     return torch.float32 if place == "cpu" else "auto"
 
 
-def _check_kind(folder: Path, *, trust_remote_code: bool) -> None:
-    """Raise unless transformers, or code that the checkpoint may bring, makes a language model of it."""
+def _check_kind(folder: Path, reading: Reading, *, trust_remote_code: bool) -> None:
+    """Raise unless transformers, or code that the checkpoint may bring, makes a model that reads what it shall."""
     config = read_config(folder)
     kind, brings_code = config.get("model_type"), bool(config.get("auto_map"))
     known = isinstance(kind, str) and kind in transformers.CONFIG_MAPPING
-    if (known and choose_class(config) is not None) or (brings_code and trust_remote_code):
+    if (known and choose_class(config, reading) is not None) or (brings_code and trust_remote_code):
         return
     if brings_code:
         raise UnsupportedModel(
@@ -161,29 +170,14 @@ def _check_kind(folder: Path, *, trust_remote_code: bool) -> None:
         )
     if known:
         raise UnsupportedModel(
-            f"The model type {kind!r} of {str(folder)!r} is neither a causal nor a masked language model, "
-            "and no other can be loaded yet."
+            f"The model type {kind!r} of {str(folder)!r} is no model of text; give images with --input for a model "
+            "that looks at them, or call geomprobe.capture and geomprobe.inspect on the loaded model."
         )
     what = f"the model type {kind!r}" if kind else "the model"
     raise UnsupportedModel(
         f"transformers {transformers.__version__} does not know {what} that {str(folder / CONFIG)!r} describes; "
         "a newer transformers may."
     )
-
-
-def choose_class(config: Mapping[str, Any]) -> Any:
-    """The auto class that loads a checkpoint as what it was trained as, None where there is none.
-
-    A type may be in several mappings (BERT is a masked language model that transformers can also run as a decoder);
-    the architecture that the config names decides.
-    """
-    kind = transformers.CONFIG_MAPPING[config["model_type"]]
-    causal = kind in transformers.MODEL_FOR_CAUSAL_LM_MAPPING
-    masked = kind in transformers.MODEL_FOR_MASKED_LM_MAPPING
-    named = str((config.get("architectures") or [""])[0])
-    if masked and (not causal or named == transformers.MODEL_FOR_MASKED_LM_MAPPING[kind].__name__):
-        return transformers.AutoModelForMaskedLM
-    return transformers.AutoModelForCausalLM if causal else None
 
 
 def _check_config(folder: Path, *, trust_remote_code: bool) -> None:
@@ -214,11 +208,21 @@ def _load_tokenizer(folder: Path, *, trust_remote_code: bool) -> Any:
     return tokenizer
 
 
-def _load_model(folder: Path, *, dtype: Any, device_map: Any, trust_remote_code: bool) -> Any:
+def _load_processor(folder: Path) -> Any:
+    try:
+        return transformers.AutoImageProcessor.from_pretrained(str(folder), local_files_only=True)
+    except _BAD_FILES as error:
+        raise ModelNotFound(
+            f"The image processor in {str(folder)!r} cannot be loaded ({in_brief(error)}); a model that looks at "
+            "images comes with a preprocessor_config.json."
+        ) from error
+
+
+def _load_model(folder: Path, reading: Reading, *, dtype: Any, device_map: Any, trust_remote_code: bool) -> Any:
     try:
         config = read_config(folder)
         known = config.get("model_type") in transformers.CONFIG_MAPPING
-        made_by = (choose_class(config) if known else None) or transformers.AutoModelForCausalLM
+        made_by = (choose_class(config, reading) if known else None) or transformers.AutoModelForCausalLM
         model, report = made_by.from_pretrained(
             str(folder),
             dtype=dtype,

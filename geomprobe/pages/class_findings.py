@@ -14,7 +14,7 @@ AGREE = 0.75  # share of the heads on one side of zero from which they are said 
 
 def tell_function_tokens(run: Run) -> Finding | None:
     """Whether function tokens draw more attention than the content words beside them, by third of the depth."""
-    if not tables.has(run, "class_attention"):
+    if not tables.of_text(run) or not tables.has(run, "class_attention"):
         return None
     values: dict[str, float] = {}
     sides: dict[str, list[str]] = {}
@@ -100,7 +100,8 @@ def _tell_classes(run: Run, names: tuple[str, ...], lead: str) -> Finding | None
         parts.append(f"{name} {', '.join(signed(row[column]) for column in sinks)} ({count(row['n_types'], 'type')})")
     if not parts:
         return None
-    where = ", from the first third of the depth to the last" if len(sinks) > 1 else ""
+    stacks = ", ".join(tables.parts(run))
+    where = f", {stacks or 'from the first third of the depth to the last'}" if len(sinks) > 1 else ""
     text = f"{lead}{where} (class_sink of the median head, nats): {'; '.join(parts)}."
     return Finding("By category", text, "class_attention", values)
 

@@ -6,7 +6,7 @@ import numpy as np
 import pandas as pd
 
 from geomprobe import tables
-from geomprobe.labels import ALL_HEADS, WHOLE_MODEL
+from geomprobe.labels import ALL_HEADS, CROSS, WHOLE_MODEL
 from geomprobe.pages.finding import Finding, known
 from geomprobe.pages.wording import listing, number, ranges
 from geomprobe.run.reading import Run
@@ -31,13 +31,22 @@ def tell_scope(run: Run) -> Finding:
     model, corpus = run.manifest["model"], run.manifest["corpus"]
     shape = tables.anatomy(run)
     n_layers = len(shape)
-    text = (
+    who = (
         f"{model['name']} ({model['family']}, {count(n_layers, 'attention layer')} of "
-        f"{_each(shape['q_heads'], 'query head')} and {_each(shape['kv_heads'], 'key head')}, {model['dtype']}) "
-        f"read {count(corpus['n_windows'], 'window')} of {corpus['window']:,} tokens from "
-        f"{count(corpus['n_documents'], 'document')} of {corpus['name']}. "
-        f"{_windows(run)}{_causality(run)}{_skipped(run)}{BOS[bool(corpus['bos'])]} "
-        "All that follows holds for this checkpoint on this text."
+        f"{_each(shape['q_heads'], 'query head')} and {_each(shape['kv_heads'], 'key head')}, {model['dtype']})"
+    )
+    if tables.of_text(run):
+        what = (
+            f"read {count(corpus['n_windows'], 'window')} of {corpus['window']:,} tokens from "
+            f"{count(corpus['n_documents'], 'document')} of {corpus['name']}"
+        )
+        first = BOS[bool(corpus["bos"])]
+    else:
+        what = f"looked at {count(corpus['n_windows'], 'image')}, at {corpus['window']:,} places each"
+        first = "A token below is such a place, position 0 the first of them: a class token where the model has one."
+    text = (
+        f"{who} {what}. {_parts(run)}{_windows(run)}{_causality(run)}{_skipped(run)}{first} "
+        f"All that follows holds for this checkpoint on {'this text' if tables.of_text(run) else 'these images'}."
     )
     values = {"layers": n_layers, "n_windows": corpus["n_windows"], "window": corpus["window"]}
     return Finding("What was read", text, "manifest", values | {"n_documents": corpus["n_documents"]})
@@ -46,6 +55,19 @@ def tell_scope(run: Run) -> Finding:
 def _each(values: pd.Series, noun: str) -> str:
     found = np.unique(values.to_numpy(int))
     return count(int(found[0]), noun) if len(found) == 1 else f"{found[0]}–{found[-1]} {noun}s"
+
+
+def _parts(run: Run) -> str:
+    parts = tables.parts(run)
+    if not parts:
+        return ""
+    where = listing([f"{tables.span(layers)} are its {part}" for part, layers in parts.items()])
+    return (
+        f"Its encoder and its decoder read the same windows; {where}, in which the decoder's queries look at the "
+        "encoder's keys. "
+        if CROSS in parts
+        else f"{where}. "
+    )
 
 
 def _skipped(run: Run) -> str:
@@ -62,7 +84,7 @@ def _causality(run: Run) -> str:
     ahead = [entry for entry in run.manifest["model"]["anatomy"] if not entry.get("causal", True)]
     if not ahead:
         return ""
-    where = "" if len(ahead) == len(run.manifest["model"]["anatomy"]) else f" in {count(len(ahead), 'layer')}"
+    where = "" if len(ahead) == len(run.manifest["model"]["anatomy"]) else f", in {count(len(ahead), 'layer')}"
     return (
         f"Each token sees what stands behind it, too{where}: there is no loss there, no sink rate and no sink tokens, "
         "which look at later queries. "

@@ -32,7 +32,7 @@ def page_tables(run: Run) -> list[PageTable]:
     made = [layer_table(run)]
     if tables.has(run, "sink_tokens"):
         made.append(token_table(run))
-    if tables.has(run, "class_attention"):
+    if tables.of_text(run) and tables.has(run, "class_attention"):
         made.append(class_table(run))
     return made
 
@@ -173,13 +173,7 @@ def provenance(run: Run) -> list[tuple[str, str]]:
         ("dtype", model["dtype"]),
         ("attention kernel", model["kernel"]),
         ("device", model["device"]),
-        ("text", corpus["name"]),
-        ("sha256 of the text", corpus["sha256"]),
-        ("sha256 of the tokens", corpus["tokens_sha256"]),
-        ("language", corpus["language"]),
-        ("windows", f"{corpus['n_windows']:,} of {corpus['window']:,} tokens"),
-        ("tokens, documents", f"{corpus['n_tokens']:,}, {corpus['n_documents']:,}"),
-        ("BOS", "in front of each window" if corpus["bos"] else "none added"),
+        *(_of_text(corpus) if tables.of_text(run) else _of_images(corpus)),
         ("probes", "; ".join(f"{name}{_parameters(given)}" for name, given in manifest["probes"].items())),
         ("seed", manifest["seed"]),
         ("command", manifest["command"]),
@@ -189,6 +183,26 @@ def provenance(run: Run) -> list[tuple[str, str]]:
         ("seconds", ", ".join(f"{name} {number(float(took))}" for name, took in manifest["timings"].items())),
     ]
     return [(name, str(value)) for name, value in pairs if value not in (None, "", NOTHING)]
+
+
+def _of_text(corpus: dict[str, Any]) -> list[tuple[str, Any]]:
+    return [
+        ("text", corpus["name"]),
+        ("sha256 of the text", corpus["sha256"]),
+        ("sha256 of the tokens", corpus["tokens_sha256"]),
+        ("language", corpus["language"]),
+        ("windows", f"{corpus['n_windows']:,} of {corpus['window']:,} tokens"),
+        ("tokens, documents", f"{corpus['n_tokens']:,}, {corpus['n_documents']:,}"),
+        ("BOS", "in front of each window" if corpus["bos"] else "none added"),
+    ]
+
+
+def _of_images(corpus: dict[str, Any]) -> list[tuple[str, Any]]:
+    return [
+        ("images", corpus["name"]),
+        ("sha256 of the images", corpus["sha256"]),
+        ("images, places each", f"{corpus['n_windows']:,}, {corpus['window']:,}"),
+    ]
 
 
 def _parameters(given: Any) -> str:

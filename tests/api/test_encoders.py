@@ -8,7 +8,7 @@ import torch
 import transformers
 
 import geomprobe
-from geomprobe.models.load import choose_class
+from geomprobe.models.classes import choose_class
 
 
 @pytest.fixture(scope="module")

@@ -54,7 +54,7 @@ def test_rebuilt_is_the_attention_of_the_record(rows):
     model = tiny_model("gpt_oss", dtype=torch.float64)
     ids = some_ids()
     found = []
-    with torch.no_grad(), seam.watching(model, lambda seen: found.append(rebuilt(seen, ids, rows=rows))):
+    with torch.no_grad(), seam.watching(model, lambda seen: found.append(rebuilt(seen, rows=rows))):
         model(ids, use_cache=False)
     with torch.no_grad(), seam.capture(model) as records:
         model(ids, use_cache=False)

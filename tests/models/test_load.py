@@ -191,10 +191,10 @@ def test_an_unknown_model_type_is_one_sentence(ready, gemma, edit_config, kind):
         ready()
 
 
-def test_a_model_that_is_no_causal_one_is_one_sentence(ready, gemma, edit_config):
+def test_a_model_of_no_text_is_one_sentence(ready, gemma, edit_config):
     edit_config(gemma, model_type="vit")
     with pytest.raises(
-        UnsupportedModel, match=r"The model type 'vit' of '.*' is neither a causal nor a masked language model"
+        UnsupportedModel, match=r"The model type 'vit' of '.*' is no model of text; give images with --input"
     ):
         ready()
 
