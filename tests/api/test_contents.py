@@ -116,6 +116,7 @@ def test_the_manifest_says_everything(whole):
         "softcap",
         "learned_sinks",
         "causal",
+        "part",
     }
     assert all(set(entry) == layer | {"stages", "q_norm", "k_norm"} for entry in manifest["model"]["anatomy"])
     assert [entry["window"] for entry in manifest["model"]["anatomy"]] == [40, None]

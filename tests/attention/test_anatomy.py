@@ -208,6 +208,7 @@ class WithPast(torch.nn.Module):
     def __init__(self):
         super().__init__()
         self.model = tiny_model("llama")
+        self.config = self.model.config
 
     def forward(self, input_ids, **_):
         cache = transformers.DynamicCache(config=self.model.config)

@@ -125,6 +125,7 @@ def test_options_reach_the_api(call):
         "--text": "a.txt", "--language": "en", "--window": "32", "--windows": "2", "--tokens": "9", "--bos": "never",
         "--probes": "norms", "--batch-size": "3", "--seed": "7", "--revision": "main", "--dtype": "bfloat16",
         "--device": "cpu", "--device-map": "auto", "--out": "here", "--dataset": "o/n",
+        "--input": "p.png",
     }  # fmt: skip
     flags = ("--allow-short", "--trust-remote-code", "--overwrite", "--csv", "--quiet")
     words = [word for pair in given.items() for word in pair]
@@ -133,10 +134,17 @@ def test_options_reach_the_api(call):
     passed = json.loads(done.stderr)
     expected = {flag.removeprefix("--").replace("-", "_"): True for flag in flags}
     expected |= {name.removeprefix("--").replace("-", "_"): value for name, value in given.items()}
-    expected |= {"model": "gpt2", "text": ["a.txt", "b.txt"], "window": 32, "windows": 2, "tokens": 9}
+    expected |= {
+        "model": "gpt2",
+        "text": ["a.txt", "b.txt"],
+        "input": ["p.png"],
+        "window": 32,
+        "windows": 2,
+        "tokens": 9,
+    }
     expected |= {"batch_size": 3, "seed": 7}
     assert passed == expected
-    assert set(passed) == set(inspect.signature(analyze).parameters) - {"tokenizer"}
+    assert set(passed) == set(inspect.signature(analyze).parameters) - {"tokenizer", "processor"}
 
 
 def test_defaults_are_those_of_the_api(call):
@@ -149,6 +157,6 @@ def test_defaults_are_those_of_the_api(call):
     defaults = {
         name: parameter.default
         for name, parameter in inspect.signature(analyze).parameters.items()
-        if name not in ("model", "tokenizer")
+        if name not in ("model", "tokenizer", "processor")
     }
     assert passed == {"model": "gpt2", **defaults}
