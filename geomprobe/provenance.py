@@ -11,6 +11,7 @@ import pandas as pd
 import torch
 
 from geomprobe.attention.spec import ModelSpec
+from geomprobe.corpus.function_words import function_words, is_approximate
 from geomprobe.corpus.windows import Corpus
 from geomprobe.labels import WHOLE_MODEL
 
@@ -71,6 +72,7 @@ def of_corpus(corpus: Corpus) -> dict[str, Any]:
         "sha256": corpus.sha256,
         "tokens_sha256": corpus.tokens_sha256,
         "language": corpus.language,
+        **_of_function_words(corpus),
         "window": corpus.window,
         "n_windows": corpus.n_windows,
         "n_tokens": corpus.n_tokens,
@@ -79,6 +81,13 @@ def of_corpus(corpus: Corpus) -> dict[str, Any]:
         "documents": list(corpus.document_names),
         "windows": [dict(zip(names, map(int, values), strict=True)) for values in starts],
     }
+
+
+def _of_function_words(corpus: Corpus) -> dict[str, Any]:
+    if not corpus.of_text:
+        return {"function_words": "", "n_function_words": 0}
+    source = "approximate" if is_approximate(corpus.language) else "list"
+    return {"function_words": source, "n_function_words": len(function_words(corpus.language))}
 
 
 def of_parity(table: pd.DataFrame, n_tokens: int) -> dict[str, Any]:

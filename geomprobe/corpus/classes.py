@@ -1,8 +1,10 @@
 """Which class a token has, read from the text that it covers and never from a tokenizer's marks."""
 
+import re
 import unicodedata
 from collections.abc import Collection, Mapping
 from dataclasses import dataclass
+from functools import lru_cache
 
 import numpy as np
 import numpy.typing as npt
@@ -31,7 +33,8 @@ class _Characters:
     letter: Mask  # letters, with the marks that sit on them
     number: Mask
     separator: Mask
-    word: Mask  # letters and numbers, and an apostrophe between one of them and a letter
+    word: Mask  # letters and numbers, and an apostrophe between one of them and a letter that ends no elided word
+    elision: Mask  # an apostrophe before a letter that ends an elided word
 
 
 def classify(
@@ -58,6 +61,10 @@ def classify(
     cut into several tokens (byte-level pieces) continues in all but the first. Words with a symbol or punctuation in
     front in the same token ("(the") are no words but pieces: `subword`.
 
+    Elided words end with their apostrophe: those that the list has so (French "l'", "qu'"; English has none), at the
+    start of what would be a word. "l'homme" is two words, "aujourd'hui" and "quelqu'un" are one. A token "l" before
+    the apostrophe is looked up as "l'", a token "'homme" as "homme", and a token with two words ("l'homme") is `other`.
+
     Parameters
     ----------
     text : str
@@ -78,14 +85,15 @@ def classify(
     Raises
     ------
     InvalidParameter
-        Where the language has no list of function words.
+        Where the language has no function words.
     """
     closed = function_words(language)
     ids = np.asarray(ids, dtype=np.int64)  # (n_tokens,)
     span = spans(text, offsets)  # (n_tokens, 2)
-    chars = _characters(text)
+    chars = _characters(text, _elided(language))
     start, end = span[:, 0], span[:, 1]
     begin, stop = _trimmed(chars.blank, span)  # without the blanks at both ends; nothing is left of a blank token
+    begin = begin + (chars.elision[begin] & (begin + 1 < stop))  # "'homme": the apostrophe is of the word before
 
     def count(mask: Mask) -> Ints:
         before = np.concatenate([[0], np.cumsum(mask[:-1])])  # (n_characters + 1,)
@@ -100,6 +108,7 @@ def classify(
     starts = chars.word[begin] & ~_before(chars.word, begin) & ~shared
     goes_on = _before(chars.word, end) & chars.word[end]
     goes_on[:-1] |= shared[1:]
+    one_word = (count(chars.blank) == 0) & (count(chars.elision) == _before(chars.elision, stop))
 
     rules = (  # the first that applies
         ("special", np.isin(ids, list(special_ids))),
@@ -107,13 +116,13 @@ def classify(
         ("punctuation", ~empty & (count(chars.punctuation) == solid)),
         ("number", (numbers > 0) & (numbers + count(chars.separator) == solid)),
         ("subword", (letters > 0) & (~starts | goes_on)),
-        ("content", (letters > 0) & (count(chars.blank) == 0)),
+        ("content", (letters > 0) & one_word),
     )
     classes = np.select(
         [mask for _, mask in rules], [CLASS_INDEX[name] for name, _ in rules], default=CLASS_INDEX["other"]
     ).astype(np.int64)  # (n_tokens,)
     for index in np.flatnonzero(classes == CLASS_INDEX["content"]):
-        classes[index] = _word_class(text[begin[index] : stop[index]], closed)
+        classes[index] = _word_class(text[begin[index] : stop[index]], text[stop[index] : stop[index] + 1], closed)
     return classes
 
 
@@ -145,9 +154,17 @@ def spans(text: str, offsets: npt.ArrayLike) -> Ints:
     return span
 
 
-def _word_class(word: str, closed: Mapping[str, str]) -> int:
+def _word_class(word: str, following: str, closed: Mapping[str, str]) -> int:
     form = word.lower().replace("’", "'")
-    return CLASS_INDEX[closed.get(form, "content")]
+    elided = closed.get(form + "'") if following and following in APOSTROPHES else None  # "l" before an apostrophe
+    return CLASS_INDEX[elided or closed.get(form, "content")]
+
+
+@lru_cache
+def _elided(language: str) -> re.Pattern[str] | None:
+    """What finds the elided words of a language, inside of other words too; None where it has none."""
+    forms = [re.escape(form.removesuffix("'")) for form in function_words(language) if form.endswith("'")]
+    return re.compile(f"(?:{'|'.join(forms)})[{APOSTROPHES}]", re.IGNORECASE) if forms else None
 
 
 def _before(mask: Mask, index: Ints) -> Mask:
@@ -167,7 +184,7 @@ def _trimmed(blank: Mask, span: Ints) -> tuple[Ints, Ints]:
     return begin, np.maximum(ended[span[:, 1]], begin)
 
 
-def _characters(text: str) -> _Characters:
+def _characters(text: str, elided: re.Pattern[str] | None) -> _Characters:
     points = np.frombuffer(text.encode("utf-32-le", "surrogatepass"), dtype="<u4")  # (n_characters,)
     distinct, where = np.unique(points, return_inverse=True)
 
@@ -183,6 +200,10 @@ def _characters(text: str) -> _Characters:
     apostrophe = mask_of([char in APOSTROPHES for char in chars])
     word = letter | number
     word[1:-1] |= apostrophe[1:-1] & word[:-2] & letter[2:]
+    whole = word.copy()
+    for match in elided.finditer(text) if elided else ():
+        if match.start() == 0 or not word[match.start() - 1]:  # not inside a word, as qu' is in quelqu'un
+            word[match.end() - 1] = False
     return _Characters(
         blank=mask_of([char.isspace() for char in chars]),
         line_break=mask_of([char in LINE_BREAKS for char in chars]),
@@ -191,4 +212,5 @@ def _characters(text: str) -> _Characters:
         number=number,
         separator=mask_of([char in SEPARATORS for char in chars]),
         word=word,
+        elision=whole & ~word,
     )

@@ -12,6 +12,19 @@ from geomprobe.tables import count
 AGREE = 0.75  # share of the heads on one side of zero from which they are said to agree
 
 
+def tell_approximate(run: Run) -> Finding | None:
+    """That the language has no list of function words, where it has none."""
+    corpus = run.manifest["corpus"]
+    if not tables.of_text(run) or corpus.get("function_words") != "approximate":
+        return None
+    n = int(corpus["n_function_words"])
+    text = (
+        f"The function words of this language ({corpus['language']}) are approximate: its {n:,} most frequent words, "
+        "all under the class particle."
+    )
+    return Finding("Function tokens", text, "manifest", {"n_function_words": n})
+
+
 def tell_function_tokens(run: Run) -> Finding | None:
     """Whether function tokens draw more attention than the content words beside them, by third of the depth."""
     if not tables.of_text(run) or not tables.has(run, "class_attention"):

@@ -22,6 +22,7 @@ TELLERS: Final[tuple[Callable[[Run], Finding | None], ...]] = (
     sink_findings.tell_learned_sink,
     sink_findings.tell_sink_tokens,
     sink_findings.tell_sink_classes,
+    class_findings.tell_approximate,
     class_findings.tell_function_tokens,
     class_findings.tell_yardstick,
     class_findings.tell_function_lift,
