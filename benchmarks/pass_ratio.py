@@ -4,7 +4,8 @@
 
 Both are run in turn in one process on the same windows in the same batches, by default those of an analysis, so that
 what the machine does besides falls on both; the ratio is of medians, its spread that of the pairs. Loading, self-check,
-tables and figures are not in it. Memory is the process's largest resident size after passes over more and more windows.
+tables and figures are not in it. Length against angle (split, values) is timed apart, as what it adds. Memory is the
+process's largest resident size after passes over more and more windows.
 """
 
 import argparse
@@ -25,6 +26,9 @@ from geomprobe.models.load import load
 from geomprobe.models.resolve import resolve
 from geomprobe.observation import Observation, choose_probes, corpus_spec, default_batch_size
 
+WITHOUT = "norms,gains,logits,sinks,class_attention,loss"
+WITH = f"{WITHOUT},split,values"
+
 
 def prepare(loaded, window: int, windows: int):
     """A corpus and an observation of it, not yet begun."""
@@ -34,8 +38,8 @@ def prepare(loaded, window: int, windows: int):
     anatomy = examine(loaded.model, torch.from_numpy(corpus.ids[:1, :64]), notebook=notebook)
     spec = Spec(anatomy, corpus_spec(corpus, index))
 
-    def observe() -> tuple[Observation, Notebook]:
-        return Observation(spec, choose_probes(None), corpus, index=index), notebook
+    def observe(probes: str) -> tuple[Observation, Notebook]:
+        return Observation(spec, choose_probes(probes)[0], corpus, index=index), notebook
 
     return corpus, observe
 
@@ -50,9 +54,9 @@ def bare(model, corpus, batch: int) -> float:
     return time.perf_counter() - begun
 
 
-def observed(model, make, batch: int) -> float:
-    """Seconds of the same passes with every probe."""
-    observation, notebook = make()
+def observed(model, make, batch: int, probes: str) -> float:
+    """Seconds of the same passes with some probes."""
+    observation, notebook = make(probes)
     begun = time.perf_counter()
     observation.run(model, batch_size=batch, notebook=notebook)
     return time.perf_counter() - begun
@@ -72,17 +76,24 @@ def main() -> None:
     batch = options.batch or default_batch_size(loaded.model, options.window)
     corpus, make = prepare(loaded, options.window, options.windows)
     bare(loaded.model, corpus, batch)
-    observed(loaded.model, make, batch)
-    pairs = [(bare(loaded.model, corpus, batch), observed(loaded.model, make, batch)) for _ in range(options.repeats)]
-    plain, watched = (statistics.median(times) for times in zip(*pairs, strict=True))
-    ratios = sorted(b / a for a, b in pairs)
+    for probes in (WITHOUT, WITH):
+        observed(loaded.model, make, batch, probes)
+    rounds = [
+        (bare(loaded.model, corpus, batch), *(observed(loaded.model, make, batch, p) for p in (WITHOUT, WITH)))
+        for _ in range(options.repeats)
+    ]
+    plain, watched, split = (statistics.median(times) for times in zip(*rounds, strict=True))
+    ratios = sorted(b / a for a, b, _ in rounds)
+    more = sorted((c - b) / a for a, b, c in rounds)
     shape = f"{options.windows} windows of {options.window}, {batch} a pass, {torch.get_num_threads()} threads"
     print(f"{options.model}, {shape}")
     print(f"bare {plain:.2f} s, watched {watched:.2f} s, ratio {watched / plain:.3f}", end=" ")
-    print(f"(of pairs: {ratios[0]:.3f} to {ratios[-1]:.3f}, n = {len(pairs)})")
+    print(f"(of pairs: {ratios[0]:.3f} to {ratios[-1]:.3f}, n = {len(rounds)})")
+    print(f"with split and values {split:.2f} s: {(split - watched) / plain:.3f} x bare more", end=" ")
+    print(f"(of rounds: {more[0]:.3f} to {more[-1]:.3f})")
     for windows in options.memory:
         _, make = prepare(loaded, options.window, windows)
-        observed(loaded.model, make, batch)
+        observed(loaded.model, make, batch, WITH)
         peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 2**20
         print(f"after {windows} windows: largest resident size {peak:.2f} GiB")
 

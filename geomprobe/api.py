@@ -1,51 +1,35 @@
 """All that the command line can do, for Python."""
 
-import shlex
-import sys
-import time
-from collections.abc import Iterator, Mapping, Sequence
-from contextlib import contextmanager
-from dataclasses import dataclass, field
-from datetime import UTC, datetime
-from functools import cached_property
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-import torch
-
-from geomprobe import provenance
-from geomprobe.attention.anatomy import examine, positions_of
-from geomprobe.attention.parity import check_parity, probe_length
-from geomprobe.attention.seam import attending
-from geomprobe.attention.spec import ModelSpec, Spec
-from geomprobe.attention.stages import Notebook
+from geomprobe.analysis import Analysis, Job, at_rest
+from geomprobe.attention.anatomy import positions_of
+from geomprobe.corpus.categories import packaged, read_categories
+from geomprobe.corpus.contexts import CONTEXT, MAX_TYPES, ContextPlan
 from geomprobe.corpus.function_words import function_words
 from geomprobe.corpus.pictures import find_images, image_corpus, pixels_of
+from geomprobe.corpus.reference import check_reference
 from geomprobe.corpus.sources import Source, read_dataset, read_texts, sotu
-from geomprobe.corpus.types import index_types
 from geomprobe.corpus.windows import Corpus, WindowPlan, cut_windows
 from geomprobe.errors import InvalidParameter, at_least
 from geomprobe.observation import (
-    Observation,
-    Progress,
     choose_probes,
-    corpus_spec,
     default_batch_size,
     described,
-    inputs_of,
 )
-from geomprobe.pages import page
 from geomprobe.pages.page import report
+from geomprobe.probes.typed import TYPE_PROBES, TypeProbe
 from geomprobe.progress import Reporter
-from geomprobe.run.manifest import SCHEMA
+from geomprobe.run.manifest import sha256_of
 from geomprobe.run.reading import Run, open_run
-from geomprobe.run.store import RunFolder, open_folder
 from geomprobe.subject import Subject, make_subject
+from geomprobe.words import WordStudy
 
 __all__ = ["analyze", "report"]
 
 DEFAULT_WINDOW = 512
-RUNS = Path("runs")
 
 
 def analyze(  # noqa: PLR0913 (each is a setting of the command line, by the same name)
@@ -63,6 +47,10 @@ def analyze(  # noqa: PLR0913 (each is a setting of the command line, by the sam
     bos: str = "default",
     allow_short: bool = False,
     probes: str | Sequence[str] | None = None,
+    categories: str | Path | None = None,
+    context: int = CONTEXT,
+    max_types: int = MAX_TYPES,
+    reference: str = "",
     seed: int = 0,
     batch_size: int | None = None,
     revision: str | None = None,
@@ -102,9 +90,18 @@ def analyze(  # noqa: PLR0913 (each is a setting of the command line, by the sam
     allow_short : bool
         Take fewer windows where the text has no more.
     probes : str or sequence of str, optional
-        Which; separated by commas. Default: all.
+        Which; separated by commas. Default: those of the windows. "all" takes clusters and neighbours too, which look
+        at words in contexts of their own: a second pass, of some hundred thousand tokens.
+    categories : path, optional
+        A file of categories for clusters, a line each: "name: word word …". Default: the packaged nouns.
+    context : int
+        Tokens of a word's window, the word included.
+    max_types : int
+        Words of the clusters, and of the neighbours.
+    reference : str
+        Of meaning, for neighbours: "glove", "wordnet" or a file of word vectors.
     seed : int
-        Recorded, and set before the pass for what a model draws at random.
+        Decides which words and contexts are drawn; set before the pass for what a model draws at random.
     batch_size : int, optional
         Windows a forward pass. Default: what suits the device.
     revision, dtype, device, device_map, trust_remote_code
@@ -132,15 +129,19 @@ def analyze(  # noqa: PLR0913 (each is a setting of the command line, by the sam
         at_least("batch_size", batch_size, 1)
     if text is not None and dataset is not None:
         raise InvalidParameter("text and dataset are two sources; give one of them.")
-    chosen = choose_probes(probes if probes is None or isinstance(probes, str) else ",".join(probes))
+    chosen, of_words = choose_probes(probes if probes is None or isinstance(probes, str) else ",".join(probes))
+    word_plan = _word_plan(
+        of_words, categories, language, {"context": context, "max_types": max_types, "seed": seed, "bos": bos}
+    )
+    check_reference(reference)
     function_words(language)  # an unknown language is told before anything is downloaded
     shape: dict[str, Any] = {"windows": windows, "tokens": tokens, "bos": bos, "allow_short": allow_short}
     WindowPlan(window=DEFAULT_WINDOW if window is None else window, **shape)  # so are wrong numbers
     images = None if input is None else find_images(_listed(input))
     if images is not None:
-        _check_alone(text=text, dataset=dataset, window=window, tokens=tokens)
+        _check_alone(of_words, text=text, dataset=dataset, window=window, tokens=tokens)
     reader = tokenizer if images is None else processor
-    job = _Job(Reporter(quiet=quiet))
+    job = Job(Reporter(quiet=quiet))
 
     with job.step("load", "loading the model"):
         subject = make_subject(
@@ -156,24 +157,30 @@ def analyze(  # noqa: PLR0913 (each is a setting of the command line, by the sam
             },
             reporter=job.reporter,
         )
-    with _at_rest(subject.model), job.step("corpus", f"reading the {'text' if images is None else 'images'}"):
+    with at_rest(subject.model), job.step("corpus", f"reading the {'text' if images is None else 'images'}"):
         if images is None:
+            source = _source(text, dataset)
             plan = WindowPlan(window=_window(window, subject.model), **shape)
-            corpus = cut_windows(_source(text, dataset), subject.reader, plan=plan, language=language)
+            corpus = cut_windows(source, subject.reader, plan=plan, language=language)
         else:
             corpus = _image_corpus(subject, images[:windows])
+    words = None
+    if word_plan is not None:
+        with job.step("words", "looking for words in context"):
+            words = _study(subject, source, _typed(of_words, reference), word_plan)
     settings = {
-        "probes": described(chosen),
+        "probes": described({**chosen, **(words.probes if words else {})}),
+        **({"reference_sha256": sha256_of(Path(reference))} if Path(reference).is_file() else {}),
         "seed": seed,
         "batch_size": batch_size or default_batch_size(subject.model, corpus.window),
     }
-    analysis = _Analysis(job, subject, corpus, settings)
+    analysis = Analysis(job, subject, corpus, settings, words)
     folder = analysis.folder(out, overwrite=overwrite)
     if folder.finished:
         job.reporter.say(f"{folder.path} holds this very run already; --overwrite makes it anew")
         return open_run(folder.path)
     try:
-        with _at_rest(subject.model):
+        with at_rest(subject.model):
             analysis.run(folder, chosen, csv=csv)
     except BaseException:
         folder.abandon()
@@ -181,19 +188,29 @@ def analyze(  # noqa: PLR0913 (each is a setting of the command line, by the sam
     return open_run(folder.path)
 
 
-@dataclass
-class _Job:
-    """What is shown of the work, and how long each step took."""
+def _typed(of_words: tuple[str, ...], reference: str) -> dict[str, TypeProbe]:
+    """The probes of words, with their parameters."""
+    told = {"neighbours": {"reference": reference}}
+    return {name: TYPE_PROBES[name](**told.get(name, {})) for name in of_words}
 
-    reporter: Reporter
-    timings: dict[str, float] = field(default_factory=dict)
 
-    @contextmanager
-    def step(self, name: str, words: str) -> Iterator[None]:
-        self.reporter.say(words)
-        begun = time.monotonic()
-        yield
-        self.timings[name] = round(time.monotonic() - begun, 3)
+def _study(subject: Subject, source: Source, probes: dict[str, TypeProbe], plan: ContextPlan) -> WordStudy:
+    _bound("context", plan.context, _positions(subject.model))
+    return WordStudy.prepare(source, subject.reader, probes, plan)
+
+
+def _word_plan(
+    of_words: tuple[str, ...], categories: str | Path | None, language: str, shape: dict[str, Any]
+) -> ContextPlan | None:
+    """What is looked for in the text, where a probe wants words; a bad file of categories is told before anything."""
+    named: Mapping[str, tuple[str, ...]] = {}
+    if categories is not None:
+        named = read_categories(categories)
+    elif "clusters" in of_words:
+        named = packaged(language)
+    if not of_words:
+        return None
+    return ContextPlan(categories=named, contrasts="neighbours" in of_words, language=language, **shape)
 
 
 def _source(text: str | Path | Sequence[str | Path] | None, dataset: str | None) -> Source:
@@ -208,8 +225,10 @@ def _listed(paths: str | Path | Sequence[str | Path]) -> list[Path]:
     return [Path(path) for path in ([paths] if isinstance(paths, str | Path) else paths)]
 
 
-def _check_alone(**others: Any) -> None:
+def _check_alone(of_words: tuple[str, ...], **others: Any) -> None:
     """Raise where something is given that says nothing about images."""
+    if of_words:
+        raise InvalidParameter(f"{' and '.join(of_words)} look at words; leave them out where input names images.")
     for name, value in others.items():
         if value is not None:
             raise InvalidParameter(f"{name} is about texts; leave it out where input names images.")
@@ -228,130 +247,19 @@ def _image_corpus(subject: Subject, images: Sequence[Path]) -> Corpus:
 
 
 def _window(asked: int | None, model: Any) -> int:
-    positions = getattr(model.config.get_text_config(), "max_position_embeddings", None)
-    most = positions if isinstance(positions, int) and positions > 0 else None
+    most = _positions(model)
     if asked is None:
         return min(DEFAULT_WINDOW, most) if most else DEFAULT_WINDOW
-    if most is not None and asked > most:
-        raise InvalidParameter(f"window must be at most {most}, the positions that this model has; got {asked}.")
+    _bound("window", asked, most)
     return asked
 
 
-@contextmanager
-def _at_rest(model: Any) -> Iterator[None]:
-    """The model in eval mode, as nothing random may happen; back in its own mode afterwards."""
-    training = [(module, module.training) for module in model.modules()]
-    model.eval()
-    try:
-        yield
-    finally:
-        for module, mode in training:
-            module.training = mode
+def _positions(model: Any) -> int | None:
+    """As many tokens as the model can read, where it says so."""
+    positions = getattr(model.config.get_text_config(), "max_position_embeddings", None)
+    return positions if isinstance(positions, int) and positions > 0 else None
 
 
-@dataclass(frozen=True, eq=False)
-class _Analysis:
-    """One analysis: what is studied, on which text, with which settings."""
-
-    job: _Job
-    subject: Subject
-    corpus: Corpus
-    settings: dict[str, Any]
-
-    @cached_property
-    def notebook(self) -> Notebook:
-        """How the vectors come about: traced once, on a short text."""
-        return Notebook(attending(self.subject.model))
-
-    @property
-    def fingerprint(self) -> str:
-        """The hash of all that decides the numbers."""
-        return provenance.fingerprint(
-            {
-                "model": self.subject.about,
-                "dtype": str(self.subject.model.dtype),
-                "tokens": self.corpus.tokens_sha256,
-                "corpus": self.corpus.sha256,
-                "language": self.corpus.language,
-                "shape": list(self.corpus.ids.shape),
-                **self.settings,
-            }
-        )
-
-    def folder(self, out: str | Path | None, *, overwrite: bool) -> RunFolder:
-        """The run folder, made or taken up."""
-        short = self.fingerprint[:8]
-        path = (
-            Path(out) if out is not None else RUNS / f"{self.subject.slug}.{provenance.slug(self.corpus.name)}.{short}"
-        )
-        return open_folder(path, self.fingerprint, named=out is not None, overwrite=overwrite)
-
-    def run(self, folder: RunFolder, probes: dict[str, Any], *, csv: bool) -> None:
-        """Everything from the self-check to the page."""
-        job = self.job
-        torch.manual_seed(self.settings["seed"])
-        with job.step("parity", "checking that what is captured is what the model computes"):
-            spec, parity = self._prove()
-        with job.step("pass", f"watching {self.corpus.described}"):
-            observation = self._observe(folder, spec, probes)
-        with job.step("tables", "writing tables"):
-            tables = {**observation.tables(), "parity": parity}
-            files = folder.write_tables(tables, csv=csv)
-        manifest = self._manifest(spec, parity, files)
-        folder.finish(manifest)
-        with job.step("page", "drawing figures and the page"):
-            page.write_page(open_run(folder.path))
-
-    def _prove(self) -> tuple[ModelSpec, Any]:
-        model = self.subject.model
-        if not self.corpus.of_text:
-            inputs = inputs_of(self.corpus, model, slice(0, 1))
-            spec = examine(model, inputs, length=self.corpus.window, notebook=self.notebook)
-            return spec, check_parity(model, spec, inputs)
-        ids = torch.from_numpy(self.corpus.ids[:1]).to(next(model.parameters()).device)
-        spec = examine(model, ids[:, :64], notebook=self.notebook)
-        return spec, check_parity(model, spec, ids[:, : self._probed(spec)])
-
-    def _probed(self, spec: ModelSpec) -> int:
-        """Positions of the input that the self-check ran on."""
-        return probe_length(spec, self.corpus.window) if self.corpus.of_text else self.corpus.window
-
-    def _observe(self, folder: RunFolder, model_spec: ModelSpec, probes: dict[str, Any]) -> Observation:
-        index = index_types(self.corpus)
-        spec = Spec(model_spec, corpus_spec(self.corpus, index))
-        observation = Observation(spec, probes, self.corpus, index=index)
-        if observation.resume(folder.state):
-            self.job.reporter.say(f"going on from window {observation.done}")
-        total = self.corpus.n_windows
-        with self.job.reporter.bar("attention", total, done=observation.done) as bar:
-
-            def show(progress: Progress) -> None:
-                bar.update(progress.done, self.corpus.window)
-
-            observation.run(
-                self.subject.model,
-                batch_size=self.settings["batch_size"],
-                report=show,
-                save_to=folder.state,
-                notebook=self.notebook,
-            )
-        return observation
-
-    def _manifest(self, spec: ModelSpec, parity: Any, files: dict[str, str]) -> dict[str, Any]:
-        subject = self.subject
-        return {
-            "schema": SCHEMA,
-            "geomprobe": provenance.version(),
-            "command": shlex.join([Path(sys.argv[0]).name, *sys.argv[1:]]) if sys.argv[0] else "python",
-            "created": datetime.now(UTC).isoformat(timespec="seconds"),
-            "fingerprint": self.fingerprint,
-            "seed": self.settings["seed"],
-            "batch_size": self.settings["batch_size"],
-            "model": {"name": subject.name, **subject.about, **provenance.of_model(subject.model, spec)},
-            "corpus": provenance.of_corpus(self.corpus),
-            "probes": self.settings["probes"],
-            "parity": provenance.of_parity(parity, self._probed(spec)),
-            "versions": provenance.versions(),
-            "timings": dict(self.job.timings),
-            "files": files,
-        }
+def _bound(name: str, asked: int, most: int | None) -> None:
+    if most is not None and asked > most:
+        raise InvalidParameter(f"{name} must be at most {most}, the positions that this model has; got {asked}.")

@@ -24,9 +24,11 @@ from geomprobe.errors import InvalidParameter, unknown_name
 from geomprobe.models.calling import run as call
 from geomprobe.models.calling import text_inputs
 from geomprobe.probes.assembly import summarise
-from geomprobe.probes.base import PROBES, OutputProbe, Probe, State, observe
+from geomprobe.probes.base import PROBES, HalvedProbe, OutputProbe, Probe, State, observe
+from geomprobe.probes.typed import TYPE_PROBES, TypeProbe
 
 PROGRESS = "progress.json"
+ALL = "all"
 WITHOUT_FLOAT64 = ("mps",)
 # Tokens of one forward pass: enough to keep the device busy and to make what is done once a layer cheap.
 TOKENS_A_PASS = {"cpu": 2048}
@@ -35,25 +37,28 @@ LOGIT_BYTES = 1 << 30  # what the logits of a pass may take: a vocabulary of 262
 SAVE_EVERY = 60.0  # seconds between two savings of the state; a stopped run loses no more than that
 
 
-def choose_probes(names: str | None) -> dict[str, Probe]:
-    """The probes by name, in the order of the registry.
+def choose_probes(names: str | None) -> tuple[dict[str, Probe], tuple[str, ...]]:
+    """The probes of the windows, and the names of those of words in context, in the order of the registries.
 
     Parameters
     ----------
     names : str or None
-        Separated by commas; None = all.
+        Separated by commas; "all" for all. None = those of the windows: words need a second, longer pass.
     """
     import geomprobe.probes.all  # noqa: F401  (the probes register themselves)
 
     if names is None:
-        return {name: PROBES[name]() for name in PROBES}
+        return {name: PROBES[name]() for name in PROBES}, ()
+    every = [*PROBES, *TYPE_PROBES]
     asked = [name.strip() for name in names.split(",") if name.strip()]
     if not asked:
-        raise InvalidParameter(f"probes must name at least one of {', '.join(PROBES)}; got {names!r}.")
+        raise InvalidParameter(f"probes must name at least one of {', '.join(every)}; got {names!r}.")
     for name in asked:
-        if name not in list(PROBES):
-            raise InvalidParameter(unknown_name("probe", name, PROBES))
-    return {name: PROBES[name]() for name in PROBES if name in asked}
+        if name not in (*every, ALL):
+            raise InvalidParameter(unknown_name("probe", name, (*every, ALL)))
+    taken = every if ALL in asked else asked
+    windows = {name: PROBES[name]() for name in PROBES if name in taken}
+    return windows, tuple(name for name in TYPE_PROBES if name in taken)
 
 
 def default_batch_size(model: Any, window: int) -> int:
@@ -162,11 +167,21 @@ class Observation:
         total = self.corpus.n_windows
         now = _Batch()
         stages = notebook if notebook is not None else True
+        halved = [(probe, state) for probe, state in self.states.values() if isinstance(probe, HalvedProbe)]
+        middle = total // 2 if halved else 0
+        if self.done == 0 and middle:
+            for probe, state in halved:
+                probe.begin(state)
         with torch.no_grad(), watching(model, self._seer(now), stages=stages):
             while self.done < total:
-                windows = slice(self.done, min(self.done + batch_size, total))
+                # A batch never lies across the middle, on both sides of which such a probe does different things.
+                end = middle if self.done < middle else total
+                windows = slice(self.done, min(self.done + batch_size, end))
                 self._forward(model, windows, now)
                 self.done = windows.stop
+                if self.done == middle:
+                    for probe, state in halved:
+                        probe.settle(state, self.spec)
                 report(Progress(self.done, total, self.done * self.corpus.window))
                 if save_to is not None and self.done < total and time.monotonic() - saved > SAVE_EVERY:
                     self.save(save_to)
@@ -237,6 +252,6 @@ class Observation:
         return True
 
 
-def described(probes: Mapping[str, Probe]) -> dict[str, dict]:
+def described(probes: Mapping[str, Probe | TypeProbe]) -> dict[str, dict]:
     """Probes and their parameters, for the manifest."""
     return {name: asdict(probe) for name, probe in probes.items()}  # type: ignore[call-overload]

@@ -38,7 +38,7 @@ class Reporter:
             TextColumn("{task.description}"),
             BarColumn(),
             MofNCompleteColumn(),
-            TextColumn("windows · {task.fields[rate]}"),
+            TextColumn("{task.fields[rate]}"),
             TimeRemainingColumn(),
         )
         # Where there is no terminal to redraw a bar on, a line now and then tells how far it is.
@@ -54,6 +54,15 @@ class Bar:
     def __init__(self, progress: Progress, say: Callable[[str], None] | None, done: int) -> None:
         self._progress, self._say, self._begun_at = progress, say, done
         self._begun = self._said = time.monotonic()
+
+    def update_plain(self, done: int) -> None:
+        """Show that `done` things are finished, which are no windows."""
+        task = self._progress.tasks[0]
+        self._progress.update(task.id, completed=done)
+        now = time.monotonic()
+        if self._say is not None and now - self._said > LINE_EVERY:
+            self._say(f"{task.description}: {done} of {task.total:.0f}")
+            self._said = now
 
     def update(self, done: int, tokens_per_window: int) -> None:
         """Show that `done` windows are finished."""

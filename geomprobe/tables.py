@@ -3,17 +3,19 @@
 import math
 import unicodedata
 from collections.abc import Iterable, Sequence
-from typing import Final
+from typing import Any, Final
 
 import numpy as np
 import pandas as pd
 
-from geomprobe.labels import FIRST, FROM_ROW, PARTS, WHOLE_MODEL
+from geomprobe.labels import ALL_HEADS, FIRST, FROM_ROW, PARTS, WHOLE_MODEL
 from geomprobe.run.reading import Run
 
 SINK_EPSILON: Final = 0.3  # a key is called a sink above this share of the attention
 TYPE_TOKENS: Final = 5  # a type with fewer tokens behind its Λ is left out
 RESAMPLES: Final = 2000
+ALL_DOCUMENTS: Final = -1  # the value of `document` in a row about all of them
+ALL_BANDS: Final = -1  # the value of `frequency_band` in a row about all words
 TOKEN_WIDTH: Final = 24
 
 
@@ -148,6 +150,60 @@ def uniform_entropy(length: int, window: int | None = None, *, first: bool = Tru
     if ahead:
         seen = seen + np.minimum(length - 1 - rows, back if window is not None else length)
     return float(np.log(seen).mean()) if seen.min() > 0 else math.nan
+
+
+def split_rows(run: Run, gauge: str, first: str) -> pd.DataFrame:
+    """The rows of `split` over all documents, in a gauge, with position 0 "out" or "in"; a row a layer and head."""
+    table = run.tables["split"]
+    chosen = (table["gauge"] == gauge) & (table["first"] == first) & (table["document"] == ALL_DOCUMENTS)
+    return table[chosen].reset_index(drop=True)
+
+
+def norm_shares(run: Run, gauge: str, first: str) -> pd.DataFrame:
+    """The same with `share` = φ_norm/(φ_norm + φ_angle), NaN where nothing is explained."""
+    rows = split_rows(run, gauge, first)
+    total = rows["phi_norm"] + rows["phi_angle"]
+    return rows.assign(share=rows["phi_norm"] / total.where(total > 0))
+
+
+def layer_share(run: Run, gauge: str, first: str) -> pd.Series:
+    """By layer, Σφ_norm over Σ(φ_norm + φ_angle) of its heads."""
+    rows = split_rows(run, gauge, first).dropna(subset=["phi_norm", "phi_angle"])
+    sums = rows.groupby("layer")[["phi_norm", "phi_angle"]].sum()
+    total = sums.sum(axis=1)
+    return (sums["phi_norm"] / total.where(total > 0)).reindex(layers(run))
+
+
+def whole_share(run: Run, gauge: str, first: str) -> float:
+    """The same over all heads of all layers; NaN without rows."""
+    rows = split_rows(run, gauge, first).dropna(subset=["phi_norm", "phi_angle"])
+    total = float(rows["phi_norm"].sum() + rows["phi_angle"].sum())
+    return float(rows["phi_norm"].sum()) / total if total > 0 else math.nan
+
+
+def cluster_lines(run: Run) -> dict[str, pd.DataFrame]:
+    """The rows of `clusters` by layer: k and q (means over heads), residual; and the one row of the embedding."""
+    table = run.tables["clusters"]
+    means = table[(table["space"] == "content") & (table["head"] == ALL_HEADS)]
+    lines = {vector: means[means["vector"] == vector] for vector in ("k", "q")}
+    lines |= {space: table[table["space"] == space] for space in ("residual", "embedding")}
+    return {name: rows.sort_values("layer", ignore_index=True) for name, rows in lines.items() if len(rows)}
+
+
+def best_cluster_head(run: Run, vector: str = "k") -> dict[str, Any]:
+    """The row of `clusters` of the head that separates the categories best."""
+    table = run.tables["clusters"]
+    heads = table[(table["space"] == "content") & (table["vector"] == vector) & (table["head"] >= 0)]
+    return {str(name): value for name, value in heads.nlargest(1, "auc").to_dict("records")[0].items()}
+
+
+def neighbour_bands(run: Run, column: str, vector: str) -> pd.DataFrame:
+    """By decile of frequency, what the heads past layer 0 say: n, min, q25, median, q75, max, mean."""
+    table = run.tables["neighbours"]
+    heads = table[(table["space"] == "content") & (table["vector"] == vector) & (table["frequency_band"] >= 0)]
+    past = heads[heads["layer"] > heads["layer"].min()]
+    chosen = past if len(past) else heads
+    return over_heads(chosen.assign(layer=chosen["frequency_band"]), column)
 
 
 def final_logits(run: Run) -> pd.DataFrame:

@@ -10,6 +10,8 @@ import pandas as pd
 from geomprobe.labels import ALL_HEADS, CLASS_ROWS, CLOSED_CLASSES, UNIONS, WHOLE_MODEL
 from geomprobe.run.manifest import SCHEMA, sha256_of, write_manifest
 from geomprobe.run.reading import Run, open_run
+from tests.synthetic_split import split_tables
+from tests.synthetic_words import described, word_tables
 
 WINDOW = 64
 N_DOCUMENTS = 32
@@ -332,6 +334,7 @@ def manifest(shape: Shape, folder: Path) -> dict[str, Any]:
                 for i in range(N_WINDOWS)
             ],
         },
+        "words": described(),
         "parity": {
             "ok": True,
             "tolerance": 1e-4,
@@ -373,6 +376,8 @@ def write_synthetic_run(
         "document_stats": document_stats(shape, masses, rng),
         "type_stats": type_stats(shape, rng),
         "parity": parity(shape),
+        **split_tables(shape, np.random.default_rng([seed, 2])),
+        **word_tables(shape, np.random.default_rng([seed, 1])),
     }
     for name, table in tables.items():
         table.to_parquet(path / "tables" / f"{name}.parquet", index=False)

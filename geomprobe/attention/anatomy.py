@@ -14,6 +14,7 @@ from geomprobe.attention.seam import Seen, attending, no_attention, watching
 from geomprobe.attention.spec import LayerSpec, ModelSpec, NormSpec
 from geomprobe.attention.stages import Notebook
 from geomprobe.attention.trace import Path, Step
+from geomprobe.attention.verdicts import rotary_of
 from geomprobe.errors import UnsupportedModel
 from geomprobe.labels import CROSS, DECODER, ENCODER, PARTS
 from geomprobe.models.calling import run, text_inputs
@@ -280,7 +281,19 @@ def _layer_spec(model: Module, seen: Seen, part: str) -> LayerSpec:
         rotary_width=_rotary_width(seen.paths["q"], seen),
         causal=part != CROSS and call.visibility().causal,
         part=part,
+        pairs=_pairs(seen),
     )
+
+
+def _pairs(seen: Seen) -> tuple[str, tuple[int, ...]] | None:
+    """In what pairs the channels of a head turn; None where that is not known, or where q and k differ."""
+    found = [rotary_of(seen, vector) for vector in ("q", "k")]
+    if any("content" not in seen.stages(vector) for vector in ("q", "k")):
+        return None
+    if found[0] is None or found[1] is None:
+        return ("none", ()) if found == [None, None] else None
+    kinds = {(turn.kind, turn.channels) for turn in found if turn is not None}
+    return next(iter(kinds)) if len(kinds) == 1 and found[0].kind != "other" else None
 
 
 def _part(seen: Seen, length: int) -> str:

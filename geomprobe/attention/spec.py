@@ -54,6 +54,8 @@ class LayerSpec:
         Channels that a rotation may mix; 0 without one.
     causal : bool
         Whether no query sees a key behind it; never so where keys are of another stack.
+    pairs : (str, tuple of int) or None
+        How channels turn in pairs ("half", "interleaved"; "none" where none does) and which; None where not known.
     part : str
         encoder, decoder or cross-attention, in a model of two stacks (labels.PARTS).
     """
@@ -72,6 +74,7 @@ class LayerSpec:
     rotary_width: int = 0
     causal: bool = True
     part: str = ""
+    pairs: tuple[str, tuple[int, ...]] | None = ("none", ())
 
     def described(self) -> dict[str, Any]:
         """What the manifest says of it."""

@@ -60,10 +60,13 @@ class RotaryAnatomy:
         Which channels make a pair: i with i + n/2 of those that turn, or 2i with 2i + 1.
     share : float
         Turned channels by head_dim.
+    channels : tuple of int
+        Those of a head that turn.
     """
 
     kind: str
     share: float
+    channels: tuple[int, ...] = ()
 
 
 def verdict_of(look: Look, answers: Responses | None, seen: Seen) -> Verdict:
@@ -170,7 +173,8 @@ def rotary_of(seen: Seen, vector: str) -> RotaryAnatomy | None:
     if not bool(moved.any()):
         return None
     per_head = moved.any(0)
-    return RotaryAnatomy(_pairs(x, y, per_head.nonzero().flatten()), float(per_head.double().mean()))
+    turning = per_head.nonzero().flatten()
+    return RotaryAnatomy(_pairs(x, y, turning), float(per_head.double().mean()), tuple(turning.tolist()))
 
 
 def _pairs(x: Tensor, y: Tensor, channels: Tensor) -> str:

@@ -45,11 +45,20 @@ def analyze(
     allow_short: Annotated[
         bool, typer.Option("--allow-short", help="Take fewer windows where the text has no more.")
     ] = False,
-    probes: Annotated[str | None, typer.Option(help="Which probes, separated by commas. [default: all]")] = None,
+    probes: Annotated[
+        str | None,
+        typer.Option(help="Which probes, separated by commas; all for all. [default: all but clusters, neighbours]"),
+    ] = None,
+    categories: Annotated[
+        Path | None, typer.Option(help="Categories for clusters, a line each: name: word word …. [default: packaged]")
+    ] = None,
+    context: Annotated[int, typer.Option(help="Tokens of a word's window, the word included.")] = 64,
+    max_types: Annotated[int, typer.Option(help="Words of clusters, and of neighbours.")] = 400,
+    reference: Annotated[str, typer.Option(help="Of meaning, for neighbours: glove, wordnet or a file.")] = "",
     batch_size: Annotated[
         int | None, typer.Option(help="Windows a forward pass. [default: what suits the device]")
     ] = None,
-    seed: Annotated[int, typer.Option(help="Recorded in the manifest.")] = 0,
+    seed: Annotated[int, typer.Option(help="Decides which words and contexts are drawn.")] = 0,
     revision: Annotated[str | None, typer.Option(help="Branch, tag or commit of a hub repository.")] = None,
     dtype: Annotated[str, typer.Option(help="auto, float32, bfloat16 or float16.")] = "auto",
     device: Annotated[str, typer.Option(help="auto, cpu, cuda, cuda:N or mps.")] = "auto",
@@ -77,6 +86,10 @@ def analyze(
         bos=bos.value,
         allow_short=allow_short,
         probes=probes,
+        categories=categories,
+        context=context,
+        max_types=max_types,
+        reference=reference,
         batch_size=batch_size,
         seed=seed,
         revision=revision,

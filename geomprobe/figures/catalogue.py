@@ -4,15 +4,21 @@ from typing import Final
 
 from geomprobe.figures.class_lift import CLASS_LIFT
 from geomprobe.figures.class_sink import CLASS_SINK
+from geomprobe.figures.class_split import CLASS_SPLIT
+from geomprobe.figures.cluster_auc import CLUSTER_AUC
 from geomprobe.figures.drawing import Drawing
 from geomprobe.figures.entropy import ENTROPY
 from geomprobe.figures.first_mass import FIRST_MASS
 from geomprobe.figures.gains import GAINS
+from geomprobe.figures.hubs import HUBS
 from geomprobe.figures.lengths import KEY_LENGTHS, QUERY_LENGTHS
 from geomprobe.figures.max_logit import MAX_LOGIT
+from geomprobe.figures.neighbour_quality import NEIGHBOUR_QUALITY
+from geomprobe.figures.norm_share import NORM_SHARE
 from geomprobe.figures.norm_stages import NORM_STAGES
 from geomprobe.figures.sink_rates import SINK_RATES
 from geomprobe.figures.sink_tokens import SINK_TOKENS
+from geomprobe.figures.word_map import WORD_MAP
 from geomprobe.registry import Registry
 
 FIGURES: Final[Registry[Drawing]] = Registry("figure")
@@ -27,3 +33,9 @@ FIGURES.register("class_lift")(CLASS_LIFT)
 FIGURES.register("class_sink")(CLASS_SINK)
 FIGURES.register("entropy")(ENTROPY)
 FIGURES.register("max_logit")(MAX_LOGIT)
+FIGURES.register("norm_share")(NORM_SHARE)
+FIGURES.register("class_split")(CLASS_SPLIT)
+FIGURES.register("cluster_auc")(CLUSTER_AUC)
+FIGURES.register("word_map")(WORD_MAP)
+FIGURES.register("neighbour_quality")(NEIGHBOUR_QUALITY)
+FIGURES.register("hubs")(HUBS)

@@ -3,7 +3,15 @@
 from collections.abc import Callable
 from typing import Final
 
-from geomprobe.pages import class_findings, length_findings, logit_findings, model_findings, sink_findings
+from geomprobe.pages import (
+    class_findings,
+    direction_findings,
+    length_findings,
+    logit_findings,
+    model_findings,
+    sink_findings,
+    split_findings,
+)
 from geomprobe.pages.finding import Finding
 from geomprobe.run.reading import Run
 
@@ -22,13 +30,20 @@ TELLERS: Final[tuple[Callable[[Run], Finding | None], ...]] = (
     sink_findings.tell_learned_sink,
     sink_findings.tell_sink_tokens,
     sink_findings.tell_sink_classes,
+    split_findings.tell_values,
     class_findings.tell_approximate,
     class_findings.tell_function_tokens,
     class_findings.tell_yardstick,
     class_findings.tell_function_lift,
     class_findings.tell_closed_classes,
     class_findings.tell_marks,
+    split_findings.tell_split,
+    split_findings.tell_fidelity,
+    split_findings.tell_first_split,
     logit_findings.tell_entropy,
+    direction_findings.tell_clusters,
+    direction_findings.tell_neighbours,
+    direction_findings.tell_frequency,
     model_findings.tell_parity,
 )
 

@@ -34,7 +34,39 @@ def page_tables(run: Run) -> list[PageTable]:
         made.append(token_table(run))
     if tables.of_text(run) and tables.has(run, "class_attention"):
         made.append(class_table(run))
+    if tables.has(run, "word_neighbours"):
+        made.append(neighbour_table(run))
     return made
+
+
+def neighbour_table(run: Run) -> PageTable:
+    """The ten nearest words of the rarest ones."""
+    table = run.tables["word_neighbours"]
+    rows = []
+    for (word, space), near in table.groupby(["word", "space"], sort=False):
+        row = near.iloc[0]
+        where = {
+            "content": f"key head {row['head']}, layer {row['layer']}",
+            "residual": f"residual, layer {row['layer']}",
+        }
+        rows.append(
+            [
+                isolated(str(word)),
+                number(float(row["zipf"])),
+                where.get(str(space), "input embedding"),
+                ", ".join(isolated(str(other)) for other in near.sort_values("rank")["neighbour"]),
+            ]
+        )
+    rows.sort(key=lambda row: row[0])
+    n = table["word"].nunique()
+    caption = (
+        f"The {count(n, 'word')} of the study that are rarest by Zipf frequency, each with its ten nearest words among "
+        "all that were studied, nearest first (cosine of centred directions). The head is the one that separates the "
+        f"categories best, the residual stream what enters its layer. {run.name} on {run.manifest['corpus']['name']}."
+    )
+    return PageTable(
+        "neighbours", "Neighbours of rare words", caption, ["word", "Zipf", "where", "nearest words"], rows
+    )
 
 
 def layer_table(run: Run) -> PageTable:

@@ -6,5 +6,9 @@ from geomprobe.probes import logits  # isort: skip
 from geomprobe.probes import sinks  # isort: skip
 from geomprobe.probes import class_attention  # isort: skip
 from geomprobe.probes import loss  # isort: skip
+from geomprobe.probes import split  # isort: skip
+from geomprobe.probes import values  # isort: skip
+from geomprobe.probes import clusters  # isort: skip
+from geomprobe.probes import neighbours  # isort: skip
 
-__all__ = ["class_attention", "gains", "logits", "loss", "norms", "sinks"]
+__all__ = ["class_attention", "clusters", "gains", "logits", "loss", "neighbours", "norms", "sinks", "split", "values"]

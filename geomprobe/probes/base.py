@@ -64,6 +64,18 @@ class AttentionProbe(Probe):
         """Add the finished scratch to the state, in place."""
 
 
+class HalvedProbe(Probe):
+    """A probe that needs half of the windows to fix what it measures the other half in."""
+
+    @abstractmethod
+    def begin(self, state: State) -> None:
+        """Told before the first window: what comes is the first half."""
+
+    @abstractmethod
+    def settle(self, state: State, spec: Spec) -> None:
+        """Told after the first half: what comes is the second."""
+
+
 class OutputProbe(Probe):
     """A probe that looks at what the model predicts."""
 

@@ -14,6 +14,7 @@ from geomprobe.errors import RunError
 from geomprobe.run.manifest import NAME, sha256_of, write_manifest
 
 STATE = "state"
+RESUMABLE = ("progress.json", "collection.json")  # notes of how far a pass is, the windows' and the words'
 _BEGUN = "begun.json"  # in state/: which settings the unfinished run has
 
 
@@ -41,7 +42,8 @@ class RunFolder:
 
     def abandon(self) -> None:
         """Remove the folder, unless a stopped run can go on from it or the run in it is whole."""
-        if not (self.state / "progress.json").exists() and not (self.path / NAME).exists():
+        begun = any((self.state / note).exists() for note in RESUMABLE)
+        if not begun and not (self.path / NAME).exists():
             shutil.rmtree(self.path, ignore_errors=True)
 
     def write_tables(self, tables: Mapping[str, pd.DataFrame], *, csv: bool = False) -> dict[str, str]:

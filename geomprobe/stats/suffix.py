@@ -1,6 +1,7 @@
 """Λ without a T × T pass: the mean of a logit over many queries is the logit of their mean query."""
 
 from dataclasses import dataclass
+from typing import Any
 
 import torch
 from torch import Tensor
@@ -158,6 +159,101 @@ def neighbours_of(content: Tensor, reach: int) -> Neighbours:
     count = about(own)
     offset = about(position.double() * own) / torch.where(count > 0, count, torch.nan) - position
     return Neighbours(content, count.round().long(), offset, reach)
+
+
+def contrast_parts(
+    query: Tensor, key: Tensor, *, neighbours: Neighbours, queries: Queries, scale: float
+) -> tuple[Tensor, Tensor]:
+    """Λ_k and the part of it that lies in lengths.
+
+    For a key f, a neighbour c and one query, x_tf − x_tc = scale·m_t·[(n_f − n_c)·½(cos_tf + cos_tc) + ½(n_f + n_c)·
+    (cos_tf − cos_tc)], the first term in lengths, the second in angles. Both are linear in q_t, and over the neighbours
+    the first is ½[(n_f − n̄)·k̂_f + n_f·mean(k̂) − mean(k)]: sums over runs again. The formula holds before soft-cap and
+    bias.
+
+    Parameters
+    ----------
+    query, key, neighbours, queries, scale
+        As in `contrast`.
+
+    Returns
+    -------
+    (Tensor, Tensor) (batch, q_head, pos), float64
+        Λ and its length part; Λ less that is its angle part.
+    """
+    batch, q_heads, length, _ = query.shape
+    shape = (batch, q_heads, length)
+    value, part = (torch.full(shape, torch.nan, dtype=torch.float64, device=query.device) for _ in range(2))
+    keys = queries.judged
+    if keys.start >= keys.stop:
+        return value, part
+    some = neighbours.count[:, None, keys, None].double()
+    some = torch.where(some > 0, some, torch.nan)
+    content = neighbours.content[:, None, :, None]
+    wide = key.double()
+    n = wide.norm(dim=-1, keepdim=True)
+    unit = wide / torch.where(n > 0, n, 1)
+
+    def others(x: Tensor) -> Tensor:
+        kept = torch.where(content, x, 0)
+        return (_sums(_prefix(kept), *neighbours.span(keys)) - kept[:, :, keys]) / some
+
+    own, own_n, own_unit = wide[:, :, keys], n[:, :, keys], unit[:, :, keys]
+    mean = others(wide)
+    lengths = 0.5 * ((own_n - others(n)) * own_unit + own_n * others(unit) - mean)
+    total = _far_sums(_prefix(query), queries, keys)
+    groups = total.view(batch, key.shape[1], -1, *total.shape[2:])
+    n_queries = queries.count[:, None, keys].double()
+    by = scale / torch.where(n_queries > 0, n_queries, torch.nan)
+    for out, against in ((value, own - mean), (part, lengths)):
+        out[..., keys] = (groups * against[:, :, None]).sum(-1).flatten(1, 2) * by
+    return value, part
+
+
+def first_contrast(
+    query: Tensor, key: Tensor, content: Tensor, visibility: Any, *, reach: int, scale: float
+) -> tuple[Tensor, Tensor, int]:
+    """The logit of position 0 less that of the content keys before each query, and the part of it in lengths.
+
+    Parameters
+    ----------
+    query : Tensor (batch, q_head, pos, head_dim)
+    key : Tensor (batch, kv_head, pos, head_dim)
+    content : Tensor (batch, pos), bool
+        Keys that serve as the other side.
+    visibility : geomprobe.attention.visibility.Visibility
+        A query counts where it sees position 0 and a content key more than `reach` before it.
+    reach : int
+    scale : float
+
+    Returns
+    -------
+    (Tensor, Tensor, int)
+        Sums over queries: of the contrast and of its length part, (q_head,) float64; how many queries.
+    """
+    batch, _, length, width = query.shape
+    kept = content[:, None, :, None]
+    wide = key.double()
+    n = wide.norm(dim=-1, keepdim=True)
+    unit = wide / torch.where(n > 0, n, 1)
+    position = torch.arange(length, device=key.device)
+    last = (torch.minimum(visibility.high, position - reach - 1)).clamp(min=-1) + 1  # (batch or 1, pos)
+
+    def before(x: Tensor) -> Tensor:
+        return _pick(_prefix(torch.where(kept, x, 0)), last)  # (batch, kv_head, pos, …)
+
+    count = _pick(_prefix(kept.double()), last)  # (batch, 1, pos, 1)
+    alive = (count > 0) & (visibility.low == 0)[:, None, :, None]
+    some = torch.where(alive, count, 1)
+    mean = before(wide) / some
+    first, first_n, first_unit = wide[:, :, :1], n[:, :, :1], unit[:, :, :1]
+    lengths = 0.5 * ((first_n - before(n) / some) * first_unit + first_n * before(unit) / some - mean)
+    groups = query.double().view(batch, key.shape[1], -1, length, width)
+    sums = [
+        torch.where(alive[:, :, None], groups * against[:, :, None], 0).sum((0, 3, 4)).flatten() * scale
+        for against in (first - mean, lengths)
+    ]
+    return sums[0], sums[1], int(alive.expand(batch, 1, length, 1).sum())
 
 
 def contrast(query: Tensor, key: Tensor, *, neighbours: Neighbours, queries: Queries, scale: float) -> Tensor:

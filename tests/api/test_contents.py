@@ -40,16 +40,21 @@ def expand(word, tables):
     return [word]
 
 
+# Of words in context, which only clusters and neighbours look at (test_words.py).
+OF_WORDS = {"types", "contexts", "clusters", "neighbours", "map", "word_neighbours", "hubs"}
+
+
 def test_the_schema_is_read_as_it_is_meant():
     tables = schema_columns()
-    assert len(tables) == 11
+    assert len(tables) == 14 + len(OF_WORDS)
+    assert set(tables) >= OF_WORDS
     assert tables["norm_histograms"][:3] == ["layer", "vector", "head"]
     assert "lift_function" in tables["document_stats"]
     assert all(re.fullmatch(r"\w+", column) for columns in tables.values() for column in columns)
 
 
 def test_every_table_of_the_schema_is_there(whole):
-    expected = schema_columns()
+    expected = {name: columns for name, columns in schema_columns().items() if name not in OF_WORDS}
     assert set(whole.tables) == set(expected)
     for name, columns in expected.items():
         table = whole.tables[name]
@@ -60,13 +65,19 @@ def test_every_table_of_the_schema_is_there(whole):
 
 
 KEYS = ("layer", "vector", "head", "q_head", "stage", "token_class", "gauge", "capped", "epsilon", "token_id")
-KEYS += ("document", "type", "edge_low")
+KEYS += ("document", "type", "edge_low", "first")
 
 
 def test_only_known_words_stand_in_the_tables(whole):
     known = {"token_class": CLASS_ROWS, "stage": STAGES, "vector": VECTORS, "gauge": GAUGES}
     known |= {"axis": ("head", "full"), "order": ("before_rope", "after_rope", "no_rope", "unknown")}
-    known |= {"capped": ("before", "after"), "layer": (-1, 0, 1), "q_head": (0, 1, 2, 3), "document": (0, 1)}
+    known |= {
+        "capped": ("before", "after"),
+        "layer": (-1, 0, 1),
+        "q_head": (0, 1, 2, 3),
+        "document": (-1, 0, 1),
+        "first": ("out", "in"),
+    }
     found = set()
     for name, table in whole.tables.items():
         for column, values in known.items():
@@ -127,7 +138,16 @@ def test_the_manifest_says_everything(whole):
     assert manifest["corpus"]["bos"] is True
     assert manifest["parity"]["ok"] is True
     assert manifest["parity"]["max_abs_output"] == 0
-    assert list(manifest["probes"]) == ["norms", "gains", "logits", "sinks", "class_attention", "loss"]
+    assert list(manifest["probes"]) == [
+        "norms",
+        "gains",
+        "logits",
+        "sinks",
+        "class_attention",
+        "loss",
+        "split",
+        "values",
+    ]
     assert {"load", "corpus", "parity", "pass", "tables"} <= set(manifest["timings"])
     assert "NaN" not in (whole.path / "run.json").read_text(encoding="utf-8")
 

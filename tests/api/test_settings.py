@@ -22,7 +22,7 @@ def test_a_finished_run_with_its_own_name_is_found_again(analyze, monkeypatch, t
     def fail(*_args, **_options):
         raise AssertionError("computed again")
 
-    monkeypatch.setattr(api._Analysis, "run", fail)
+    monkeypatch.setattr(api.Analysis, "run", fail)
     capfd.readouterr()
     again = analyze(out=None, quiet=False)
     assert again.path == first.path
@@ -34,13 +34,13 @@ def test_a_finished_run_with_its_own_name_is_found_again(analyze, monkeypatch, t
 @pytest.mark.parametrize("change", [{"seed": 1}, {"windows": 4}, {"window": 47}, {"bos": "never"}, {"batch_size": 3}])
 def test_other_settings_are_another_run(analyze, monkeypatch, tmp_path, change):
     monkeypatch.chdir(tmp_path)
-    monkeypatch.setattr(api._Analysis, "run", lambda _self, folder, _probes, **_: folder.finish({"schema": 1}))
+    monkeypatch.setattr(api.Analysis, "run", lambda _self, folder, _probes, **_: folder.finish({"schema": 1}))
     assert analyze(out=None, probes="norms").path != analyze(out=None, probes="norms", **change).path
 
 
 def test_other_weights_are_another_run(analyze, model_of, monkeypatch, tmp_path):
     monkeypatch.chdir(tmp_path)
-    monkeypatch.setattr(api._Analysis, "run", lambda _self, folder, _probes, **_: folder.finish({"schema": 1}))
+    monkeypatch.setattr(api.Analysis, "run", lambda _self, folder, _probes, **_: folder.finish({"schema": 1}))
     assert analyze(model_of(), out=None).path != analyze(model_of(seed=1), out=None).path
 
 
@@ -177,7 +177,7 @@ def test_a_window_longer_than_the_model_has_positions(analyze, tmp_path):
         (
             {"probes": "norm"},
             InvalidParameter,
-            r"Unknown probe 'norm'\. Did you mean 'norms'\? Known: class_attention,",
+            r"Unknown probe 'norm'\. Did you mean 'norms'\? Known: all, class_attention,",
         ),
         ({"probes": " , "}, InvalidParameter, "probes must name at least one of norms, gains, logits"),
         ({"probes": ()}, InvalidParameter, "probes must name at least one of norms, gains, logits"),

@@ -125,7 +125,7 @@ def test_options_reach_the_api(call):
         "--text": "a.txt", "--language": "en", "--window": "32", "--windows": "2", "--tokens": "9", "--bos": "never",
         "--probes": "norms", "--batch-size": "3", "--seed": "7", "--revision": "main", "--dtype": "bfloat16",
         "--device": "cpu", "--device-map": "auto", "--out": "here", "--dataset": "o/n",
-        "--input": "p.png",
+        "--input": "p.png", "--categories": "c.txt", "--context": "32", "--max-types": "50", "--reference": "glove",
     }  # fmt: skip
     flags = ("--allow-short", "--trust-remote-code", "--overwrite", "--csv", "--quiet")
     words = [word for pair in given.items() for word in pair]
@@ -142,7 +142,7 @@ def test_options_reach_the_api(call):
         "windows": 2,
         "tokens": 9,
     }
-    expected |= {"batch_size": 3, "seed": 7}
+    expected |= {"batch_size": 3, "seed": 7, "context": 32, "max_types": 50}
     assert passed == expected
     assert set(passed) == set(inspect.signature(analyze).parameters) - {"tokenizer", "processor"}
 

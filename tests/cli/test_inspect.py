@@ -19,7 +19,9 @@ def test_json(call, served_gemma):
     assert found["trusted"] is True
     layer = found["layers"][0]
     assert layer["verdict"] == {"q": "none", "k": "none", "v": "none"}
+    turning = layer["rotary"].pop("channels")
     assert layer["rotary"] == {"kind": "half", "share": 1.0}
+    assert turning == list(range(layer["head_dim"]))
     assert set(layer["stages"]["k"]) == {"projected", "content", "scored"}
 
 

@@ -121,6 +121,10 @@ def test_draws_where_nothing_was_seen(name: str, tmp_path: Path) -> None:
         "class_attention": ["lift", "lambda", "class_sink", "neighbour_offset"],
         "gains": ["cv", "max_over_median"],
         "sink_rates": ["rate"],
+        "split": ["phi_norm", "phi_angle", "tv", "r2", "norm_attention_rho"],
+        "class_split": ["class_sink", "norm_part", "angle_part"],
+        "clusters": ["auc", "auc_low", "auc_high", "auc_shuffled"],
+        "neighbours": ["self_retrieval_mrr", "stability", "purity_family", "rare_neighbour_share"],
     }.items():
         tables[table] = run.tables[table].assign(**dict.fromkeys(columns, np.nan))
     run = rewrite(run, sink_tokens=run.tables["sink_tokens"].iloc[:0], **tables)

@@ -113,7 +113,7 @@ def test_headings_and_sections(written: tuple[Run, str, str]) -> None:
 def test_markdown_tables_are_whole(written: tuple[Run, str, str]) -> None:
     _, _, markdown = written
     blocks = re.findall(r"(?:^\|.*\n)+", markdown, flags=re.MULTILINE)
-    assert len(blocks) == 5
+    assert len(blocks) == 6
     for block in blocks:
         widths = {len(re.findall(r"(?<!\\)\|", row)) for row in block.splitlines()}
         assert len(widths) == 1, block

@@ -16,13 +16,13 @@ from geomprobe.probes.sinks import Sinks
 
 
 @pytest.mark.parametrize("check", list(testing.checks()), ids=lambda check: check.__name__)
-@pytest.mark.parametrize("name", ["norms", "gains", "logits", "sinks", "class_attention", "loss"])
+@pytest.mark.parametrize("name", ["norms", "gains", "logits", "sinks", "class_attention", "loss", "split", "values"])
 def test_every_probe(name, check):
     check(PROBES[name]())
 
 
 def test_all_probes_are_named_above():
-    assert list(PROBES) == ["norms", "gains", "logits", "sinks", "class_attention", "loss"]
+    assert list(PROBES) == ["norms", "gains", "logits", "sinks", "class_attention", "loss", "split", "values"]
 
 
 @dataclass(frozen=True)

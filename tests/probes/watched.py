@@ -61,7 +61,7 @@ def watched(family, dtype, kernel="eager"):
     ids = kind + 3
     mask = tokens.valid.long()
     spec = Spec(examine(model, ids[:1, :20]), SPEC)
-    states = {name: (probe, probe.init(spec)) for name, probe in choose_probes(None).items()}
+    states = {name: (probe, probe.init(spec)) for name, probe in choose_probes(None)[0].items()}
     visibilities = Visibilities()
     places = {layer.module: i for i, layer in enumerate(spec.model.layers)}
 
