@@ -7,6 +7,7 @@ if TYPE_CHECKING:
     from geomprobe.api import analyze
     from geomprobe.attention.seam import capture
     from geomprobe.errors import GeomprobeError
+    from geomprobe.experiment import intervene
     from geomprobe.inspection import inspect
     from geomprobe.pages.page import report
     from geomprobe.run.reading import Run, open_run
@@ -19,11 +20,12 @@ _HOMES = {
     "report": "geomprobe.pages.page",
     "capture": "geomprobe.attention.seam",
     "inspect": "geomprobe.inspection",
+    "intervene": "geomprobe.experiment",
     "GeomprobeError": "geomprobe.errors",
     "Run": "geomprobe.run.reading",
     "open_run": "geomprobe.run.reading",
 }
-__all__ = ["GeomprobeError", "Run", "__version__", "analyze", "capture", "inspect", "open_run", "report"]
+__all__ = ["GeomprobeError", "Run", "__version__", "analyze", "capture", "inspect", "intervene", "open_run", "report"]
 
 
 def __getattr__(name: str) -> Any:

@@ -61,7 +61,7 @@ def at_rest(model: Any) -> Iterator[None]:
             module.training = mode
 
 
-@dataclass(frozen=True, eq=False)
+@dataclass(eq=False)
 class Analysis:
     """One analysis: what is studied, on which text, with which settings."""
 
@@ -70,6 +70,8 @@ class Analysis:
     corpus: Corpus
     settings: dict[str, Any]
     words: WordStudy | None = None
+    spec: ModelSpec | None = None  # once proved
+    parity: Any = None
 
     @cached_property
     def notebook(self) -> Notebook:
@@ -105,7 +107,7 @@ class Analysis:
         job = self.job
         torch.manual_seed(self.settings["seed"])
         with job.step("parity", "checking that what is captured is what the model computes"):
-            spec, parity = self._prove()
+            spec = self.prove()
         with job.step("pass", f"watching {self.corpus.described}"):
             observation = self._observe(folder, spec, probes)
         tables = observation.tables()
@@ -116,13 +118,17 @@ class Analysis:
                 result = self.words.run(self.subject.model, spec, self.notebook, folder.state, job.reporter)
                 tables |= result.tables
         with job.step("tables", "writing tables"):
-            files = folder.write_tables({**tables, "parity": parity}, csv=csv)
+            files = folder.write_tables({**tables, "parity": self.parity}, csv=csv)
             if self.words is not None and result is not None:
                 files |= self.words.save_vectors(result, folder.path)
-        manifest = self._manifest(spec, parity, files)
-        folder.finish(manifest)
+        folder.finish(self.manifest(files))
         with job.step("page", "drawing figures and the page"):
             page.write_page(open_run(folder.path))
+
+    def prove(self) -> ModelSpec:
+        """Describe the model's attention, and check that what is captured is what it computes."""
+        self.spec, self.parity = self._prove()
+        return self.spec
 
     def _prove(self) -> tuple[ModelSpec, Any]:
         model = self.subject.model
@@ -163,8 +169,10 @@ class Analysis:
             observation.save(folder.state)  # a run that is stopped among the words need not watch the windows again
         return observation
 
-    def _manifest(self, spec: ModelSpec, parity: Any, files: dict[str, str]) -> dict[str, Any]:
-        subject = self.subject
+    def manifest(self, files: dict[str, str]) -> dict[str, Any]:
+        """What run.json says, after `prove`."""
+        assert self.spec is not None
+        subject, spec, parity = self.subject, self.spec, self.parity
         return {
             "schema": SCHEMA,
             "geomprobe": provenance.version(),

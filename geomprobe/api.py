@@ -188,6 +188,28 @@ def analyze(  # noqa: PLR0913 (each is a setting of the command line, by the sam
     return open_run(folder.path)
 
 
+def read_corpus(
+    subject: Subject,
+    *,
+    text: str | Path | Sequence[str | Path] | None,
+    dataset: str | None,
+    language: str,
+    window: int | None,
+    windows: int | None,
+) -> Corpus:
+    """The windows that an analysis with these settings reads.
+
+    Raises
+    ------
+    GeomprobeError
+        Where the text cannot be had or is too short, or a setting is outside its domain.
+    """
+    if text is not None and dataset is not None:
+        raise InvalidParameter("text and dataset are two sources; give one of them.")
+    plan = WindowPlan(window=_window(window, subject.model), windows=windows)
+    return cut_windows(_source(text, dataset), subject.reader, plan=plan, language=language)
+
+
 def _typed(of_words: tuple[str, ...], reference: str) -> dict[str, TypeProbe]:
     """The probes of words, with their parameters."""
     told = {"neighbours": {"reference": reference}}

@@ -152,6 +152,26 @@ def uniform_entropy(length: int, window: int | None = None, *, first: bool = Tru
     return float(np.log(seen).mean()) if seen.min() > 0 else math.nan
 
 
+def edit_costs(run: Run) -> pd.DataFrame:
+    """A row an edit and set of layers: what it cost, with low and high of a 95 % interval over documents.
+
+    NaN where fewer than five documents say anything. Documents weigh by their tokens; the draw's seed is fixed.
+    """
+    table = run.tables["interventions"]
+    rows = []
+    for _, own in table.groupby(["setting", "layers"], sort=False):
+        whole = own[own["document"] == ALL_DOCUMENTS].to_dict("records")[0]
+        each = own[own["document"] != ALL_DOCUMENTS]
+        low = high = math.nan
+        if len(each) >= 5:
+            weights, values = each["n_tokens"].to_numpy(float), each["delta_ce"].to_numpy(float)
+            drawn = np.random.default_rng(0).integers(len(each), size=(RESAMPLES, len(each)))
+            means = (weights * values)[drawn].sum(axis=1) / weights[drawn].sum(axis=1)
+            low, high = (float(value) for value in np.quantile(means, (0.025, 0.975)))
+        rows.append({**whole, "low": low, "high": high, "n_documents": len(each)})
+    return pd.DataFrame(rows)
+
+
 def split_rows(run: Run, gauge: str, first: str) -> pd.DataFrame:
     """The rows of `split` over all documents, in a gauge, with position 0 "out" or "in"; a row a layer and head."""
     table = run.tables["split"]

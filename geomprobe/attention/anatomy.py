@@ -292,8 +292,10 @@ def _pairs(seen: Seen) -> tuple[str, tuple[int, ...]] | None:
         return None
     if found[0] is None or found[1] is None:
         return ("none", ()) if found == [None, None] else None
-    kinds = {(turn.kind, turn.channels) for turn in found if turn is not None}
-    return next(iter(kinds)) if len(kinds) == 1 and found[0].kind != "other" else None
+    if found[0].kind != found[1].kind or found[0].kind == "other":
+        return None
+    # Of a pair that is too slow for the dtype one of the two may show nothing.
+    return found[0].kind, tuple(sorted({*found[0].channels, *found[1].channels}))
 
 
 def _part(seen: Seen, length: int) -> str:

@@ -8,15 +8,16 @@ masks and its configuration, and its output stays bit-identical.
 import inspect
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from functools import partial, wraps
+from functools import wraps
 from typing import Any
 
 from torch.nn import Module
 from transformers import AttentionInterface, PreTrainedModel
 
 Kernel = Callable[..., Any]
-# listener(module, kernel_name, args, kwargs, run): returns what `run()` returns, which runs the kernel, once.
-Listener = Callable[[Module, str, tuple, dict, Callable[[], Any]], Any]
+# listener(module, kernel_name, args, kwargs, run): returns what `run()` returns, which runs the kernel, once. The
+# positional arguments given to `run` take the place of those that came, also for the listeners before this one.
+Listener = Callable[[Module, str, tuple, dict, Callable[..., Any]], Any]
 
 _listeners: list[Listener] = []
 _originals: dict[str, Any] = {}
@@ -26,10 +27,14 @@ _MISSING = object()
 def _wrap(kernel: Kernel, name: str) -> Kernel:
     @wraps(kernel)
     def watched(module: Module, *args: Any, **kwargs: Any) -> Any:
-        run = partial(kernel, module, *args, **kwargs)
-        for listener in reversed(_listeners):  # the latest is asked first, and runs those before it
-            run = partial(listener, module, name, args, kwargs, run)
-        return run()
+        asked = tuple(_listeners)  # the latest is asked first, and runs those before it
+
+        def ask(place: int, given: tuple) -> Any:
+            if place == len(asked):
+                return kernel(module, *given, **kwargs)
+            return asked[place](module, name, given, kwargs, lambda *new: ask(place + 1, new or given))
+
+        return ask(0, args)
 
     return watched
 

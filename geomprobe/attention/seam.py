@@ -152,11 +152,53 @@ class _Watch:
             self._after(seen, output)
         return output
 
+    def edited(self, module: Module, kernel: str, args: tuple, kwargs: dict, edit: "Edit") -> tuple | None:
+        """The kernel's positional arguments with edited queries and keys; None where nothing changes."""
+        if id(module) not in self._names:
+            return None
+        name = self._names[id(module)]
+        found = edit(self._seen(read_call((name, self._layers[name]), module, kernel, args, kwargs)))
+        if found is None:
+            return None
+        return (*found, *args[2:])
+
     def _see_own(self, call: AttentionCall, output: tuple[Tensor, Tensor | None]) -> None:
         seen = self._seen(call)
         self._see(seen)
         if self._after is not None:
             self._after(seen, output)
+
+
+Edit = Callable[[Seen], tuple[Tensor, Tensor] | None]
+
+
+@contextmanager
+def editing(model: Module, edit: Edit, notebook: Notebook) -> Iterator[None]:
+    """Let the kernel work on other queries and keys than the model made, until the context closes.
+
+    The weights stay as they are; who watches (from before) sees what the kernel gets.
+
+    Parameters
+    ----------
+    model : Module
+    edit : callable
+        Gets a Seen with the stages of queries and keys; returns the (query, key) to be used in their place, of the same
+        shape, or None for no change.
+    notebook : Notebook
+        That of `examine`.
+
+    Notes
+    -----
+    Only modules that go through transformers' interface are edited: own code cannot be handed other vectors.
+    """
+    watch = _Watch(model, (lambda _seen: None, None, lambda _name, _sentence: None), notebook)
+
+    def listen(module: Module, kernel: str, args: tuple, kwargs: dict, run: Callable[..., Any]) -> Any:
+        made = watch.edited(module, kernel, args, kwargs, edit)
+        return run() if made is None else run(*made)
+
+    with notebook.writing(), listening(listen):
+        yield
 
 
 def logits(query: Tensor, call: AttentionCall, key: Tensor) -> Tensor:

@@ -8,6 +8,7 @@ import typer
 from geomprobe.cli import models
 from geomprobe.cli.analyze import analyze
 from geomprobe.cli.inspect import inspect
+from geomprobe.cli.intervene import intervene
 from geomprobe.cli.report import report
 from geomprobe.cli.tokens import tokens
 from geomprobe.errors import GeomprobeError
@@ -27,6 +28,7 @@ app = typer.Typer(
 )
 app.command()(analyze)
 app.command()(inspect)
+app.command()(intervene)
 app.command()(report)
 app.command()(tokens)
 app.add_typer(models.app, name="models")

@@ -8,7 +8,20 @@ from geomprobe.probes import class_attention  # isort: skip
 from geomprobe.probes import loss  # isort: skip
 from geomprobe.probes import split  # isort: skip
 from geomprobe.probes import values  # isort: skip
+from geomprobe.probes import order  # isort: skip
 from geomprobe.probes import clusters  # isort: skip
 from geomprobe.probes import neighbours  # isort: skip
 
-__all__ = ["class_attention", "clusters", "gains", "logits", "loss", "neighbours", "norms", "sinks", "split", "values"]
+__all__ = [
+    "class_attention",
+    "clusters",
+    "gains",
+    "logits",
+    "loss",
+    "neighbours",
+    "norms",
+    "order",
+    "sinks",
+    "split",
+    "values",
+]

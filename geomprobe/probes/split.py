@@ -38,7 +38,7 @@ class Split(HalvedProbe, VectorProbe):
     Parameters
     ----------
     every : int
-        Of the rows t ≥ 16 every so many; all of them for the parts of Λ and norm_attention_rho.
+        Of the rows t ≥ 16 every so many; all of them for the parts of Λ.
     reach, min_queries, min_tokens : int
         As in class_attention.
     """
@@ -113,16 +113,16 @@ class Split(HalvedProbe, VectorProbe):
         if int(state["phase"]) == _CALIBRATING:
             self._calibrate(state, batch)
             return
-        measured = [(RAW, batch.q["scored"], batch.k["scored"])]
+        wide = torch.promote_types(batch.q["scored"].dtype, torch.float32)  # a gauge rounded to bfloat16 would be none
+        q, k = batch.q["scored"].to(wide), batch.k["scored"].to(wide)
+        measured = [(RAW, q, k)]
         if int(state["phase"]) == _SETTLED and int(state["n_kept"][batch.index]) >= 0:
-            measured.append((BALANCED, *self._gauge(state, batch).apply(batch.q["scored"], batch.k["scored"])))
-        wide = torch.promote_types(batch.q["scored"].dtype, torch.float32)
+            measured.append((BALANCED, *self._gauge(state, batch).apply(q, k)))
         own = None
         for gauge, query, key in measured:
-            q, k = query.to(wide), key.to(wide)
-            own = self._add_rows(state, batch, gauge, (q, k), own)
+            own = self._add_rows(state, batch, gauge, (query, key), own)
             self._add_classes(state, batch, gauge, (query, key))
-            self._add_rho(state, batch, gauge, k)
+            self._add_rho(state, batch, gauge, key)
         state["n_windows"][batch.index] += batch.n_sequences
 
     def _calibrate(self, state: State, batch: QKBatch) -> None:

@@ -46,7 +46,7 @@ OF_WORDS = {"types", "contexts", "clusters", "neighbours", "map", "word_neighbou
 
 def test_the_schema_is_read_as_it_is_meant():
     tables = schema_columns()
-    assert len(tables) == 14 + len(OF_WORDS)
+    assert len(tables) == 15 + len(OF_WORDS)
     assert set(tables) >= OF_WORDS
     assert tables["norm_histograms"][:3] == ["layer", "vector", "head"]
     assert "lift_function" in tables["document_stats"]
@@ -147,6 +147,7 @@ def test_the_manifest_says_everything(whole):
         "loss",
         "split",
         "values",
+        "order",
     ]
     assert {"load", "corpus", "parity", "pass", "tables"} <= set(manifest["timings"])
     assert "NaN" not in (whole.path / "run.json").read_text(encoding="utf-8")

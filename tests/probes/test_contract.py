@@ -16,13 +16,15 @@ from geomprobe.probes.sinks import Sinks
 
 
 @pytest.mark.parametrize("check", list(testing.checks()), ids=lambda check: check.__name__)
-@pytest.mark.parametrize("name", ["norms", "gains", "logits", "sinks", "class_attention", "loss", "split", "values"])
+@pytest.mark.parametrize(
+    "name", ["norms", "gains", "logits", "sinks", "class_attention", "loss", "split", "values", "order"]
+)
 def test_every_probe(name, check):
     check(PROBES[name]())
 
 
 def test_all_probes_are_named_above():
-    assert list(PROBES) == ["norms", "gains", "logits", "sinks", "class_attention", "loss", "split", "values"]
+    assert list(PROBES) == ["norms", "gains", "logits", "sinks", "class_attention", "loss", "split", "values", "order"]
 
 
 @dataclass(frozen=True)

@@ -1,0 +1,1 @@
+"""Edits inside the attention, and what they cost the model."""
