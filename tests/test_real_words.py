@@ -53,7 +53,7 @@ def test_random_weights_know_no_meaning(studied):
     rows = by_layer(studied(model, tokenizer=loaded.tokenizer))
     holds = (rows["auc_low"] <= 0.5) & (rows["auc_high"] >= 0.5)
     assert holds[rows["space"] == "embedding"].all()
-    # Contexts are no weights: "gold and silver" stand together, and where a layer mixes tokens evenly that shows a little
-    # (.55 in the residual stream behind the first layer).
+    # Contexts are no weights: "gold and silver" stand together, and where a layer mixes tokens evenly that shows a
+    # little (.55 in the residual stream behind the first layer).
     assert holds.mean() >= 0.95
     assert (rows["auc"] - 0.5).abs().max() < 0.1
