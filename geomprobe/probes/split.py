@@ -43,7 +43,7 @@ class Split(HalvedProbe, VectorProbe):
         As in class_attention.
     """
 
-    every: int = 16
+    every: int = 32
     reach: int = 8
     min_queries: int = 16
     min_tokens: int = 5
@@ -160,7 +160,7 @@ class Split(HalvedProbe, VectorProbe):
                 finish=_finish(batch, at),
             )
             if first == IN:
-                made = rows.log_softmax(products).exp()
+                made = rows.probability
                 if own is None:
                     own = made
                 else:

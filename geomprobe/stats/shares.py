@@ -2,6 +2,7 @@
 
 from collections.abc import Callable
 from dataclasses import dataclass
+from functools import cached_property
 
 import torch
 from torch import Tensor
@@ -39,6 +40,16 @@ class Rows:
         made = torch.where(self.visible, self.finish(x), HIDDEN)
         return torch.where(self.visible, made - made.logsumexp(-1, keepdim=True), HIDDEN)
 
+    @cached_property
+    def own(self) -> Tensor:
+        """Log of the attention itself, over the keys that count: (batch, q_head, row, key)."""
+        return self.log_softmax(self.products)
+
+    @cached_property
+    def probability(self) -> Tensor:
+        """The attention itself: (batch, q_head, row, key)."""
+        return self.own.exp()
+
     def mean(self, x: Tensor) -> Tensor:
         """Mean of `x` (…, row, key) over the keys that count: (…, row)."""
         return torch.where(self.visible, x, 0).sum(-1) / self.visible.sum(-1)
@@ -58,9 +69,9 @@ class Rows:
         return (self.query * self.mean(self.cosines))[..., None] * self.key[..., None, :]
 
 
-def divergence(own: Tensor, other: Tensor, visible: Tensor) -> Tensor:
-    """KL(own ‖ other) of rows of log probabilities: (batch, q_head, row)."""
-    return torch.where(visible, own.exp() * (own - other), 0).sum(-1)
+def divergence(rows: Rows, other: Tensor) -> Tensor:
+    """KL(A ‖ other) of the rows' attention from other log probabilities: (batch, q_head, row)."""
+    return torch.where(rows.visible, rows.probability * (rows.own - other), 0).sum(-1)
 
 
 def explained(rows: Rows) -> dict[str, Tensor]:
@@ -71,13 +82,13 @@ def explained(rows: Rows) -> dict[str, Tensor]:
     dict
         empty (uniform over the keys), angle, length.
     """
-    own = rows.log_softmax(rows.products)
+    own = rows.own
     visible = rows.visible.expand_as(own)
     uniform = torch.where(visible, -rows.visible.sum(-1, keepdim=True).to(own.dtype).log(), HIDDEN)
     return {
-        "empty": divergence(own, uniform, visible),
-        "angle": divergence(own, rows.log_softmax(rows.by_angle()), visible),
-        "length": divergence(own, rows.log_softmax(rows.by_length()), visible),
+        "empty": divergence(rows, uniform),
+        "angle": divergence(rows, rows.log_softmax(rows.by_angle())),
+        "length": divergence(rows, rows.log_softmax(rows.by_length())),
     }
 
 
@@ -95,10 +106,10 @@ def fidelity(rows: Rows, middle: Tensor) -> dict[str, Tensor]:
     dict of Tensor (batch, q_head, row)
         tv, and the sums behind R² of row-centred logits on row-centred m·cos: xy, xx, yy.
     """
-    own = rows.log_softmax(rows.products)
+    own = rows.own
     other = rows.log_softmax(rows.products * (middle[..., None, None] / rows.key[..., None, :]))
     visible = rows.visible.expand_as(own)
-    tv = 0.5 * torch.where(visible, (own.exp() - other.exp()).abs(), 0).sum(-1)
+    tv = 0.5 * torch.where(visible, (rows.probability - other.exp()).abs(), 0).sum(-1)
     x = rows.query[..., None] * rows.cosines
     x, y = (torch.where(visible, z - rows.mean(z)[..., None], 0) for z in (x, rows.products))
     return {"tv": tv, "xy": (x * y).sum(-1), "xx": (x * x).sum(-1), "yy": (y * y).sum(-1)}
@@ -113,7 +124,7 @@ def leverage(rows: Rows, slope: Tensor) -> Tensor:
     slope : Tensor
         cap′(x) at the products; 1 without a soft-cap.
     """
-    own = rows.log_softmax(rows.products).exp()
+    own = rows.probability
     return torch.where(rows.visible.expand_as(own), own * (1 - own) * rows.products * slope, 0).sum(-1)
 
 

@@ -250,7 +250,7 @@ def first_contrast(
     lengths = 0.5 * ((first_n - before(n) / some) * first_unit + first_n * before(unit) / some - mean)
     groups = query.double().view(batch, key.shape[1], -1, length, width)
     sums = [
-        torch.where(alive[:, :, None], groups * against[:, :, None], 0).sum((0, 3, 4)).flatten() * scale
+        torch.einsum("bkgtd,bktd->kg", groups, torch.where(alive, against, 0)).flatten() * scale
         for against in (first - mean, lengths)
     ]
     return sums[0], sums[1], int(alive.expand(batch, 1, length, 1).sum())

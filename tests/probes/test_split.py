@@ -35,7 +35,8 @@ from geomprobe.probes.base import observe
 from geomprobe.probes.split import Split
 
 WINDOWS, LENGTH, MIDDLE = 6, 96, 3
-AT = range(16, LENGTH, 16)
+EVERY = Split().every
+AT = range(16, LENGTH, EVERY)
 TYPES = [(f"{name}{i}", name) for name in ("article", "punctuation", "content") for i in range(4)]
 HALF = ([(i, i + 8) for i in range(8)], [])
 # Pairs of channels and channels that do not turn, as the models' own code has them.
@@ -566,7 +567,7 @@ def test_descriptions_pass_through_the_bias(softcap):
     for head in range(2):
         vectors = query, np.stack([key, key])
         rows = [
-            Row(told, vectors, head, t, range(1, t + 1), bias[0, head, t, 1 : t + 1]) for t in range(16, PLANTED, 16)
+            Row(told, vectors, head, t, range(1, t + 1), bias[0, head, t, 1 : t + 1]) for t in range(16, PLANTED, EVERY)
         ]
         got = one_of(table, q_head=head, first="out", document=-1)
         for name, value in zip(("phi_norm", "phi_angle"), phis([row.left_over() for row in rows]), strict=True):
