@@ -61,6 +61,11 @@ class Visibility:
             )
         return self.cache[key]
 
+    def sees(self, rows: Tensor) -> Tensor:
+        """Which keys some queries see: (batch or 1, 1, row, key), bool."""
+        position = torch.arange(self.n_keys, device=self.low.device)
+        return ((position >= self.low[:, rows, None]) & (position <= self.high[:, rows, None]))[:, None]
+
     def block(self, start: int, stop: int) -> tuple[Tensor, int, int]:
         """What queries start … stop − 1 see.
 

@@ -83,7 +83,7 @@ class Order(VectorProbe):
                 return
             made[vector] = found
         at = torch.arange(FROM_ROW, batch.length, self.every)
-        visible = _visible(batch, at)
+        visible = batch.visibility.sees(at.to(batch.visibility.low.device)).cpu()
         logits = [_logits(batch, made, name, at) for name in ("before", "after", "later")]
         before, after, moved = (torch.where(visible, x, 0) for x in logits)
         heads = batch.q_heads
@@ -164,9 +164,3 @@ def _orders(
 def _logits(batch: QKBatch, made: dict[str, dict[str, Tensor]], name: str, at: Tensor) -> Tensor:
     key = made["k"][name].repeat_interleave(batch.q_heads // batch.kv_heads, dim=1)
     return batch.scale * made["q"][name][:, :, at] @ key.transpose(-1, -2)
-
-
-def _visible(batch: QKBatch, at: Tensor) -> Tensor:
-    low, high = (x.cpu()[:, at, None] for x in (batch.visibility.low, batch.visibility.high))
-    position = torch.arange(batch.length)
-    return ((position >= low) & (position <= high))[:, None]

@@ -292,12 +292,10 @@ def _visible(batch: QKBatch, at: Tensor, first: int) -> Tensor:
     key = ("split", len(at), first)
     cache = batch.visibility.cache
     if key not in cache:
-        low, high = batch.visibility.low[:, at, None], batch.visibility.high[:, at, None]
-        position = torch.arange(batch.length, device=low.device)
-        visible = (position >= low) & (position <= high)
+        visible = batch.visibility.sees(at)
         if first == OUT:
-            visible &= position > 0
-        cache[key] = visible[:, None]
+            visible[..., 0] = False
+        cache[key] = visible
     return cache[key]
 
 

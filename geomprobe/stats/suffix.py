@@ -1,5 +1,6 @@
 """Λ without a T × T pass: the mean of a logit over many queries is the logit of their mean query."""
 
+from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
 
@@ -146,6 +147,12 @@ class Neighbours:
         position = torch.arange(keys.start, keys.stop, device=self.content.device)[None]
         return (position - self.reach).clamp(min=0), (position + self.reach).clamp(max=self.content.shape[1] - 1)
 
+    def mean(self, x: Tensor, keys: slice) -> Tensor:
+        """Mean of `x` (batch, head, pos, channel) over each key's neighbours (head, key), NaN over none."""
+        some = self.count[:, None, keys, None].double()
+        kept = torch.where(self.content[:, None, :, None], x, 0)
+        return (_sums(_prefix(kept), *self.span(keys)) - kept[:, :, keys]) / torch.where(some > 0, some, torch.nan)
+
 
 def neighbours_of(content: Tensor, reach: int) -> Neighbours:
     """The content tokens at most `reach` away from each key, itself apart."""
@@ -187,27 +194,25 @@ def contrast_parts(
     keys = queries.judged
     if keys.start >= keys.stop:
         return value, part
-    some = neighbours.count[:, None, keys, None].double()
-    some = torch.where(some > 0, some, torch.nan)
-    content = neighbours.content[:, None, :, None]
     wide = key.double()
     n = wide.norm(dim=-1, keepdim=True)
     unit = wide / torch.where(n > 0, n, 1)
-
-    def others(x: Tensor) -> Tensor:
-        kept = torch.where(content, x, 0)
-        return (_sums(_prefix(kept), *neighbours.span(keys)) - kept[:, :, keys]) / some
-
     own, own_n, own_unit = wide[:, :, keys], n[:, :, keys], unit[:, :, keys]
-    mean = others(wide)
-    lengths = 0.5 * ((own_n - others(n)) * own_unit + own_n * others(unit) - mean)
-    total = _far_sums(_prefix(query), queries, keys)
-    groups = total.view(batch, key.shape[1], -1, *total.shape[2:])
-    n_queries = queries.count[:, None, keys].double()
-    by = scale / torch.where(n_queries > 0, n_queries, torch.nan)
-    for out, against in ((value, own - mean), (part, lengths)):
-        out[..., keys] = (groups * against[:, :, None]).sum(-1).flatten(1, 2) * by
+    mean, mean_n, mean_unit = (neighbours.mean(x, keys) for x in (wide, n, unit))
+    lengths = 0.5 * ((own_n - mean_n) * own_unit + own_n * mean_unit - mean)
+    judge = _judge(query, key.shape[1], queries, scale)
+    value[..., keys], part[..., keys] = judge(own - mean), judge(lengths)
     return value, part
+
+
+def _judge(query: Tensor, kv_heads: int, queries: Queries, scale: float) -> Callable[[Tensor], Tensor]:
+    """What the queries that judge each key make, on average, of vectors (batch, kv_head, key, channel): by q_head."""
+    keys = queries.judged
+    total = _far_sums(_prefix(query), queries, keys)
+    groups = total.view(query.shape[0], kv_heads, -1, *total.shape[2:])
+    n = queries.count[:, None, keys].double()
+    by = scale / torch.where(n > 0, n, torch.nan)
+    return lambda against: (groups * against[:, :, None]).sum(-1).flatten(1, 2) * by
 
 
 def first_contrast(
@@ -280,15 +285,7 @@ def contrast(query: Tensor, key: Tensor, *, neighbours: Neighbours, queries: Que
     keys = queries.judged
     if keys.start >= keys.stop:
         return value
-    some = neighbours.count[:, None, keys, None].double()  # (batch, 1, key, 1)
-    some = torch.where(some > 0, some, torch.nan)
-    kept = key.double() * neighbours.content[:, None, :, None]
-    others = (_sums(_prefix(kept), *neighbours.span(keys)) - kept[:, :, keys]) / some
-    against = key[:, :, keys].double() - others  # (batch, kv_head, key, head_dim)
-
-    total = _far_sums(_prefix(query), queries, keys)
-    groups = total.view(batch, key.shape[1], -1, *total.shape[2:])
-    product = (groups * against[:, :, None]).sum(-1).flatten(1, 2)  # (batch, q_head, key)
-    n = queries.count[:, None, keys].double()
-    value[..., keys] = product * scale / torch.where(n > 0, n, torch.nan)
+    wide = key.double()
+    against = wide[:, :, keys] - neighbours.mean(wide, keys)  # (batch, kv_head, key, head_dim)
+    value[..., keys] = _judge(query, key.shape[1], queries, scale)(against)
     return value
