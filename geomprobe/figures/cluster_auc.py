@@ -6,7 +6,7 @@ from matplotlib.axes import Axes
 from matplotlib.lines import Line2D
 
 from geomprobe import tables
-from geomprobe.figures.drawing import Drawing, height, join, needs
+from geomprobe.figures.drawing import Drawing, height, join, needs_words
 from geomprobe.figures.layout import band, crown, layer_axis, median_line
 from geomprobe.figures.style import BLACK, GREY, PURPLE, VECTOR_COLOURS
 from geomprobe.run.reading import Run
@@ -66,6 +66,6 @@ CLUSTER_AUC = Drawing(
     alt="Lines with bands by layer: how well keys, queries and the residual stream separate categories of nouns, with "
     "the input embedding as a level and shuffled categories near one half.",
     caption=_caption,
-    missing=needs("clusters"),
+    missing=needs_words("clusters"),
     size=height(4.0),
 )

@@ -52,6 +52,15 @@ def needs(*names: str) -> Callable[[Run], str | None]:
     return missing
 
 
+def needs_words(name: str) -> Callable[[Run], str | None]:
+    """The same for a figure of words in context, which an analysis looks at only where asked to."""
+
+    def missing(run: Run) -> str | None:
+        return None if tables.has(run, name) else "Words in context were not looked at; --probes all adds them."
+
+    return missing
+
+
 def needs_classes(*names: str) -> Callable[[Run], str | None]:
     """The same for a figure of token classes."""
 

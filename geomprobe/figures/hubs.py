@@ -6,7 +6,7 @@ from matplotlib.lines import Line2D
 from scipy.stats import binom, skew
 
 from geomprobe import tables
-from geomprobe.figures.drawing import Drawing, height, join, needs
+from geomprobe.figures.drawing import Drawing, height, join, needs_words
 from geomprobe.figures.layout import crown, panels
 from geomprobe.figures.style import BLACK, PURPLE, VECTOR_COLOURS
 from geomprobe.run.reading import Run
@@ -65,6 +65,6 @@ HUBS = Drawing(
     alt="Histograms of how often a word is among the ten nearest of another, in a key head, the residual stream and "
     "the input embedding, with the expectation by chance.",
     caption=_caption,
-    missing=needs("hubs"),
+    missing=needs_words("hubs"),
     size=height(3.4),
 )

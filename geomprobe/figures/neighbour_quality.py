@@ -5,7 +5,7 @@ from matplotlib.lines import Line2D
 from matplotlib.patches import Patch
 
 from geomprobe import tables
-from geomprobe.figures.drawing import Drawing, height, join, needs
+from geomprobe.figures.drawing import Drawing, height, join, needs_words
 from geomprobe.figures.layout import crown, panels
 from geomprobe.figures.style import GREY, VECTOR_COLOURS
 from geomprobe.run.reading import Run
@@ -70,6 +70,6 @@ NEIGHBOUR_QUALITY = Drawing(
     alt="Four panels of lines over deciles of word frequency, for keys and queries: self retrieval, stability of "
     "neighbours, word families among them, and the share of frequent neighbours.",
     caption=_caption,
-    missing=needs("neighbours"),
+    missing=needs_words("neighbours"),
     size=height(3.6),
 )

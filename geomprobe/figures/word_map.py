@@ -8,7 +8,7 @@ from matplotlib import colormaps
 from matplotlib.axes import Axes
 from matplotlib.colors import to_hex
 
-from geomprobe.figures.drawing import WIDTH, Drawing, join, needs
+from geomprobe.figures.drawing import WIDTH, Drawing, join, needs_words
 from geomprobe.figures.layout import crown
 from geomprobe.figures.style import AMOUNT, BLACK
 from geomprobe.run.reading import Run
@@ -110,6 +110,6 @@ WORD_MAP = Drawing(
     title="A map of nouns",
     alt="Two maps: nouns written at their places, coloured by category; and the same places coloured by frequency.",
     caption=_caption,
-    missing=needs("map"),
+    missing=needs_words("map"),
     size=lambda run: (WIDTH, TALL),
 )
