@@ -202,11 +202,11 @@ def whole_share(run: Run, gauge: str, first: str) -> float:
 
 
 def cluster_lines(run: Run) -> dict[str, pd.DataFrame]:
-    """The rows of `clusters` by layer: k and q (means over heads), residual; and the one row of the embedding."""
+    """The rows of `clusters` by layer: k and q (means over heads), residual; the one row each of embedding and context."""
     table = run.tables["clusters"]
     means = table[(table["space"] == "content") & (table["head"] == ALL_HEADS)]
     lines = {vector: means[means["vector"] == vector] for vector in ("k", "q")}
-    lines |= {space: table[table["space"] == space] for space in ("residual", "embedding")}
+    lines |= {space: table[table["space"] == space] for space in ("residual", "embedding", "context")}
     return {name: rows.sort_values("layer", ignore_index=True) for name, rows in lines.items() if len(rows)}
 
 

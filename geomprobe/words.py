@@ -4,6 +4,7 @@ import hashlib
 import json
 from collections.abc import Iterator
 from dataclasses import dataclass
+from itertools import chain
 from pathlib import Path
 from typing import Any, Final
 
@@ -17,7 +18,7 @@ from geomprobe.attention.stages import Notebook
 from geomprobe.collection import Collection
 from geomprobe.corpus.contexts import ContextPlan, Contexts, find_contexts
 from geomprobe.corpus.sources import Source
-from geomprobe.labels import ALL_HEADS
+from geomprobe.labels import ALL_HEADS, WHOLE_MODEL
 from geomprobe.probes.typed import Cell, TypeProbe
 from geomprobe.progress import Reporter
 from geomprobe.run.manifest import sha256_of
@@ -99,10 +100,17 @@ class WordStudy:
             total = collection.n_cells
             with reporter.bar(f"{name} of directions", total) as bar:
                 cells = _keeping(collection.cells(self.chosen[name], probe.n_contexts), kept, bar.update_plain)
+                if name == "clusters":
+                    cells = chain([self._contexts_alone(name, probe)], cells)
                 result.tables.update(probe.measure(cells, self.contexts, self.chosen[name]))
             result.vectors[name] = kept
         self._draw(result)
         return result
+
+    def _contexts_alone(self, name: str, probe: TypeProbe) -> Cell:
+        """What clusters are held against: nouns of a category stand in like contexts, whatever a model knows."""
+        bags = self.contexts.bags(self.chosen[name], probe.n_contexts)
+        return Cell("context", "", WHOLE_MODEL, ALL_HEADS, bags)
 
     def _plan_tables(self) -> dict[str, pd.DataFrame]:
         contexts, kinds = self.contexts, self.contexts.types

@@ -16,14 +16,15 @@ commands below; every number is from their tables.
 
 - *AUC*: how often two nouns of one category point more alike than two of different ones (centred; .5 is chance), with a
   95 % interval from drawing nouns; keys and queries: mean over the heads of a layer. *shuffled*: the same with the
-  categories reassigned. *PR*: participation ratio, beside that of a round cloud of as many nouns.
+  categories reassigned. *contexts alone*: a random vector for each token before the noun, averaged: what a model
+  without any knowledge makes of the windows. *PR*: participation ratio, beside that of a round cloud of as many nouns.
 - *neighbours*: overlap (Jaccard) of the ten nearest words from two halves of a word's contexts, and share of neighbours
   above the median frequency; median head of the keys past layer 0, by decile of frequency.
 
 These checkpoints differ in family, data, size, head width and quantisation as well as in QK norm; what differs between
 them is described here and not explained. The text is narrow: politics over two centuries.
 """
-SPACES = {"k": "keys", "q": "queries", "residual": "residual stream", "embedding": "input embedding"}
+SPACES = {"k": "keys", "q": "queries", "residual": "residual stream", "embedding": "input embedding", "context": "contexts alone"}
 STEP = 4  # layers between two that are shown
 
 
@@ -72,7 +73,7 @@ def _clusters(run: Run) -> list[str]:
         for row in line.to_dict("records"):
             if int(row["layer"]) % STEP and int(row["layer"]) != last:
                 continue
-            layer = "–" if name == "embedding" else str(int(row["layer"]))
+            layer = "–" if name in ("embedding", "context") else str(int(row["layer"]))
             rows.append(
                 f"| {SPACES[name]} | {layer} | {row['auc']:.3f} | {row['auc_low']:.3f} to {row['auc_high']:.3f} | "
                 f"{row['auc_shuffled']:.3f} | {row['silhouette_z']:.0f} | {row['participation_ratio']:.1f} | "

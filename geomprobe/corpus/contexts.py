@@ -31,12 +31,15 @@ MAX_TYPES: Final = 400
 CATEGORY_WORDS: Final = 8  # of a category, before the next one is taken, where max_types is small
 BANDS: Final = 10
 NO_BAND: Final = -1
+BAG_WIDTH: Final = 256  # channels of the random vectors in `Contexts.bags`
 CAPITAL_NOUNS: Final = ("de",)  # where a capital says noun and not name
 _CHARACTERS_A_TOKEN: Final = 12  # enough text for a window: far more than a token covers
 _MARKS: Final = "".join(char for char in map(chr, range(0x20000)) if unicodedata.category(char)[0] == "M")
 # A word between one blank and no letter, digit, apostrophe or hyphen, not at the head of a line: there it is one token
 # or it is none, whatever else the tokenizer does.
 _WORD = re.compile(rf"(?<=\S )[^\W\d_](?:[^\W\d_]|[{_MARKS}])*(?![\w'’\-{_MARKS}])")
+
+_ANY_WORD = re.compile(r"\w+")
 
 
 @dataclass(frozen=True, eq=False)
@@ -109,7 +112,8 @@ class Contexts:
         Token ids, a BOS in front where the tokenizer puts one.
     document_names : tuple of str
     left_out : dict from reason to int
-        Words that were not taken: of a category and too rare, no single token, not known to wordfreq, capitalised.
+        Words that were not taken: of a category and too rare, often enough but with a word of their category before
+        them, no single token, not known to wordfreq, capitalised.
     """
 
     types: tuple[WordType, ...]
@@ -129,6 +133,28 @@ class Contexts:
         """The first n contexts of some types: (type, context)."""
         first = np.searchsorted(self.type_index, np.asarray(chosen))
         return first[:, None] + np.arange(n)
+
+    def bags(self, chosen: Sequence[int], n: int) -> npt.NDArray[np.float32]:
+        """What the contexts tell without the word: the mean of a random vector for every token before it.
+
+        A model with random weights that mixes tokens evenly makes just this of a context; what a trained one knows is
+        what lies above it.
+
+        Parameters
+        ----------
+        chosen, n
+            As in `rows`.
+
+        Returns
+        -------
+        ndarray (type, context, BAG_WIDTH), float32
+        """
+        rows = self.rows(chosen, n)
+        tokens, at = np.unique(self.ids[rows.ravel(), :-1], return_inverse=True)
+        drawn = np.random.default_rng(0).standard_normal((len(tokens), BAG_WIDTH), dtype=np.float32)
+        at = at.reshape(rows.size, -1)
+        mean = np.stack([drawn[context].mean(axis=0) for context in at])
+        return mean.reshape(*rows.shape, BAG_WIDTH)
 
     @property
     def labelled(self) -> list[int]:
@@ -230,8 +256,13 @@ class _Search:
         self.index = index_words(source, plan.context)
         self.number = {form: index for index, form in enumerate(self.index.forms)}
         self.windows: dict[str, list[tuple[int, int, Ints]]] = {}  # by word: document, start, ids
-        self.left_out = dict.fromkeys(("too_rare", "no_single_token", "unknown_word", "capitalised"), 0)
+        self.left_out = dict.fromkeys(("too_rare", "beside_mates", "no_single_token", "unknown_word", "capitalised"), 0)
         self.refused: dict[str, str] = {}  # words that were tried and not taken, with the reason
+        self.mates = {
+            word: {other.lower() for other in words} - {word.lower()}
+            for words in plan.categories.values()
+            for word in words
+        }
 
     def run(self) -> Contexts:
         chosen = {kind.word: kind for kind in self._contrasts()} if self.plan.contrasts else {}
@@ -314,9 +345,9 @@ class _Search:
             if self._count(word) >= n and not self._is_token(word):
                 self.refused[word] = "no_single_token"
                 return False
-            self.windows[word] = self._cut(word, n) if self._count(word) >= n else []
+            self.windows[word], beside = self._cut(word, n) if self._count(word) >= n else ([], 0)
             if len(self.windows[word]) < n:
-                self.refused[word] = "too_rare"
+                self.refused[word] = "beside_mates" if len(self.windows[word]) + beside >= n else "too_rare"
                 return False
         self.refused.pop(word, None)
         return True
@@ -324,23 +355,39 @@ class _Search:
     def _is_token(self, word: str) -> bool:
         return self._window(f"the {word}", word, 2) is not None
 
-    def _cut(self, word: str, n: int) -> list[tuple[int, int, Ints]]:
-        """The first n windows of a word, its places in an order drawn for it."""
+    def _cut(self, word: str, n: int) -> tuple[list[tuple[int, int, Ints]], int]:
+        """The first n windows of a word, its places in an order drawn for it, and how many were passed over for mates."""
         places = self.index.places(self.number[word])
         drawn = np.random.default_rng([self.plan.seed, zlib.crc32(word.encode())]).permutation(
             np.arange(places.start, places.stop)
         )
         found: list[tuple[int, int, Ints]] = []
+        beside = 0
         for at in drawn:
             document, start = int(self.index.document[at]), int(self.index.start[at])
             head = max(0, start - self.plan.context * _CHARACTERS_A_TOKEN)
             text = self.source.documents[document].text[head : start + len(word)]
+            if self._has_mate(text, word):
+                beside += 1
+                continue
             ids = self._window(text, word, self.plan.context - (self.bos is not None))
             if ids is not None:
                 found.append((document, start, ids if self.bos is None else np.concatenate([[self.bos], ids])))
             if len(found) == n:
                 break
-        return found
+        return found, beside
+
+    def _has_mate(self, text: str, word: str) -> bool:
+        """Whether another word of its category stands among the words before it, as many as a window has tokens.
+
+        "Gold and silver": such a context tells what is of a kind before any weight does. Counted in words, so that all
+        models are asked about the same places.
+        """
+        mates = self.mates.get(word)
+        if not mates:
+            return False
+        before = _ANY_WORD.findall(text.lower())[-self.plan.context : -1]
+        return not mates.isdisjoint(before)
 
     def _window(self, text: str, word: str, n: int) -> Ints | None:
         """The last n tokens of a text that ends in a word; None where there are fewer, or the word is several."""

@@ -8,12 +8,18 @@ from matplotlib.lines import Line2D
 from geomprobe import tables
 from geomprobe.figures.drawing import Drawing, height, join, needs_words
 from geomprobe.figures.layout import band, crown, layer_axis, median_line
-from geomprobe.figures.style import BLACK, GREY, PURPLE, VECTOR_COLOURS
+from geomprobe.figures.style import BLACK, GREEN, GREY, PURPLE, VECTOR_COLOURS
 from geomprobe.run.reading import Run
 
-NAMES = {"k": "keys", "q": "queries", "residual": "residual stream", "embedding": "input embedding"}
-COLOURS = {"k": VECTOR_COLOURS["k"], "q": VECTOR_COLOURS["q"], "residual": PURPLE, "embedding": BLACK}
-STYLES = {"embedding": "--"}
+NAMES = {
+    "k": "keys",
+    "q": "queries",
+    "residual": "residual stream",
+    "embedding": "input embedding",
+    "context": "contexts alone",
+}
+COLOURS = {"k": VECTOR_COLOURS["k"], "q": VECTOR_COLOURS["q"], "residual": PURPLE, "embedding": BLACK, "context": GREEN}
+LEVELS = {"embedding": "--", "context": "-."}  # drawn across
 
 
 def draw_cluster_auc(run: Run, ax: Axes) -> Axes:
@@ -23,24 +29,26 @@ def draw_cluster_auc(run: Run, ax: Axes) -> Axes:
     handles = []
     for name, rows in tables.cluster_lines(run).items():
         colour = COLOURS[name]
-        if name == "embedding":
+        if name in LEVELS:
             row = rows.iloc[0]
-            ax.axhline(row["auc"], color=colour, linestyle="--", linewidth=1.4)
+            ax.axhline(row["auc"], color=colour, linestyle=LEVELS[name], linewidth=1.4)
             ax.axhspan(row["auc_low"], row["auc_high"], color=colour, alpha=0.08, linewidth=0)
         else:
             line = rows.set_index("layer").reindex(every)
             band(ax, line["auc_low"], line["auc_high"], colour, 0.2)
             median_line(ax, line["auc"], colour)
-        handles.append(Line2D([], [], color=colour, linewidth=2, linestyle=STYLES.get(name, "-"), label=NAMES[name]))
+        handles.append(Line2D([], [], color=colour, linewidth=2, linestyle=LEVELS.get(name, "-"), label=NAMES[name]))
     shuffled = tables.cluster_lines(run)
-    for rows in shuffled.values():
+    for name, rows in shuffled.items():
+        if name == "context":
+            continue
         ax.plot(rows["layer"].clip(lower=min(every)), rows["auc_shuffled"], ".", color=GREY, markersize=3, zorder=1)
     ax.axhline(0.5, color=GREY, linewidth=0.8, linestyle=":")
     handles.append(Line2D([], [], color=GREY, marker=".", linestyle=":", label="categories shuffled"))
     lowest = min(float(rows["auc_low"].min()) for rows in shuffled.values())
     ax.set_ylim(min(0.45, lowest - 0.02 if math.isfinite(lowest) else 0.45), 1.0)
     ax.set_ylabel("AUC: within a category nearer\nthan between two")
-    crown(ax, run, "do nouns of one category point the same way?", handles, columns=5)
+    crown(ax, run, "do nouns of one category point the same way?", handles, columns=6)
     return ax
 
 
@@ -55,6 +63,8 @@ def _caption(run: Run) -> str:
         f"contexts of {words['context']} tokens, seen from the centre of all; stage content (before the rotation).",
         "Keys and queries: mean over the heads of a layer. Residual stream: what enters the layer. "
         "Bands: 95% intervals from drawing nouns with replacement (200 draws).",
+        "Contexts alone: a random vector for each token before the word, averaged: what a model without any knowledge "
+        "makes of them.",
         "Grey: the same with the categories reassigned to the nouns, mean of 999 reassignments.",
         f"{run.name} on {run.manifest['corpus']['name']}.",
     )
@@ -64,7 +74,7 @@ CLUSTER_AUC = Drawing(
     draw=draw_cluster_auc,
     title="Clusters of meaning by layer",
     alt="Lines with bands by layer: how well keys, queries and the residual stream separate categories of nouns, with "
-    "the input embedding as a level and shuffled categories near one half.",
+    "the input embedding and the contexts alone as levels and shuffled categories near one half.",
     caption=_caption,
     missing=needs_words("clusters"),
     size=height(4.0),

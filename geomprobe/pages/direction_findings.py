@@ -1,5 +1,7 @@
 """What a run says about directions: clusters of meaning, and the neighbours of rare words."""
 
+import math
+
 from geomprobe import tables
 from geomprobe.pages.finding import Finding, known
 from geomprobe.pages.wording import number, percent
@@ -17,7 +19,9 @@ def tell_clusters(run: Run) -> Finding | None:
         return None
     parts: list[str] = []
     values: dict[str, float] = {}
-    for name, rows in tables.cluster_lines(run).items():
+    lines = tables.cluster_lines(run)
+    alone = float(lines.pop("context")["auc"].iloc[0]) if "context" in lines else math.nan
+    for name, rows in lines.items():
         top = rows.nlargest(1, "auc").to_dict("records")
         if not top or not known(float(top[0]["auc"])):
             continue
@@ -32,13 +36,16 @@ def tell_clusters(run: Run) -> Finding | None:
         parts.append(f"{SPACES[name]} {row['auc']:.2f}{where} ({interval})")
     if not parts:
         return None
-    first = next(iter(tables.cluster_lines(run).values())).iloc[0]
+    first = next(iter(lines.values())).iloc[0]
     values |= {"n_types": int(first["n_types"]), "n_categories": int(first["n_categories"])}
     text = (
         f"Two nouns of one category point more alike than two of different ones with this probability (AUC; .5 is "
         f"chance; the best layer of each, so read the figure too; {int(first['n_types'])} nouns in "
         f"{int(first['n_categories'])} categories): {'; '.join(parts)}."
     )
+    if known(alone):
+        values["context"] = alone
+        text += f" The contexts alone, without the word and without a model, give {alone:.2f}."
     return Finding("Directions", text, "clusters", values)
 
 

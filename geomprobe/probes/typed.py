@@ -12,7 +12,7 @@ from geomprobe.corpus.contexts import Contexts
 from geomprobe.registry import Registry
 
 TYPE_PROBES: Registry[type["TypeProbe"]] = Registry("probe")
-SPACES = ("content", "residual", "embedding")
+SPACES = ("content", "residual", "embedding", "context")
 
 
 @dataclass(frozen=True, eq=False)
@@ -21,7 +21,8 @@ class Cell:
 
     Attributes
     ----------
-    space : {"content", "residual", "embedding"}
+    space : {"content", "residual", "embedding", "context"}
+        Of a head, of the residual stream, of the input embedding, of the tokens before the word (Contexts.bags).
     vector : str
         q or k; empty in the other spaces.
     layer, head : int

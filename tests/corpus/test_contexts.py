@@ -106,7 +106,7 @@ def prose(rng, n):
 def source():
     """Three documents of different lengths, with two words that are too rare."""
     rng = np.random.default_rng(5)
-    texts = [prose(rng, n) for n in (900, 2400, 1500)]
+    texts = [prose(rng, n) for n in (4500, 12000, 7500)]
     return source_of(*texts[:2], texts[2] + " He saw a hawk and the frost." * (CLUSTER_CONTEXTS - 1))
 
 
@@ -288,6 +288,23 @@ def test_rows_are_the_first_windows_of_types(source, tokenizer):
         assert row.tolist() == np.flatnonzero(contexts.type_index == index)[:8].tolist()
 
 
+def test_contexts_alone_are_means_of_a_random_vector_a_token(source, tokenizer):
+    contexts = find_contexts(source, tokenizer, plan())
+    chosen = contexts.labelled[:3]
+    bags = contexts.bags(chosen, 8)
+    assert bags.shape == (3, 8, 256)
+    rows = contexts.rows(chosen, 8)
+    used = sorted({int(token) for row in rows.ravel() for token in contexts.ids[row][:-1]})
+    count = np.array([[int((contexts.ids[row][:-1] == token).sum()) for token in used] for row in rows.ravel()])
+    # The random vectors of the tokens are what makes all bags from the counts, and they are round.
+    drawn, *_ = np.linalg.lstsq(count / (contexts.ids.shape[1] - 1), bags.reshape(-1, 256), rcond=None)
+    assert np.abs(count / (contexts.ids.shape[1] - 1) @ drawn - bags.reshape(-1, 256)).max() < 1e-5
+    assert np.array_equal(contexts.bags(chosen, 8), bags)
+    squares = (bags.astype(float) ** 2).sum(-1).ravel()
+    expected = 256 * (count**2).sum(1) / (contexts.ids.shape[1] - 1) ** 2
+    assert np.abs(squares / expected - 1).max() < 0.5
+
+
 def test_a_window_ends_with_its_word(source, tokenizer):
     contexts = find_contexts(source, tokenizer, plan())
     for index, document, start, ids in zip(
@@ -409,6 +426,7 @@ def test_names_and_unknown_words_are_not_contrasted(source, tokenizer):
     assert {"London", "zorbli"} <= set(often)
     assert contexts.left_out == {
         "too_rare": 0,
+        "beside_mates": 0,
         "no_single_token": 0,
         "unknown_word": 2,
         "capitalised": sum(word != word.lower() for word in often),
@@ -473,12 +491,50 @@ def test_max_types_bounds_categories_and_contrasts(source, tokenizer, most):
     assert max(by_category.values()) <= 8
 
 
-def test_a_large_category_does_not_crowd_out_the_others(source, tokenizer):
-    asked = {"many": PLAIN, "animals": CATEGORIES["animals"], "food": CATEGORIES["food"]}
-    contexts = find_contexts(source, tokenizer, plan(categories=asked, contrasts=False, max_types=20))
+def spread(words, n, between):
+    """Every word n times, each behind as many words of no category."""
+    return " ".join([*["was"] * 300, *(word for _ in range(n) for one in words for word in [*["was"] * between, one])])
+
+
+def test_a_large_category_does_not_crowd_out_the_others(tokenizer):
+    asked = {"many": PLAIN[:6] + PLAIN[7:], "animals": CATEGORIES["animals"], "food": CATEGORIES["food"]}
+    text = spread([word for words in asked.values() for word in words], CLUSTER_CONTEXTS, CONTEXT)
+    contexts = find_contexts(source_of(text), tokenizer, plan(categories=asked, contrasts=False, max_types=20))
     found = Counter(kind.category for kind in contexts.types)
     assert found == {"many": 8, "animals": 6, "food": 6}
-    assert {kind.word for kind in contexts.types if kind.category == "many"} == set(PLAIN[:8])  # the first of the line
+    assert {kind.word for kind in contexts.types if kind.category == "many"} == set(asked["many"][:8])  # the first of the line
+
+
+# ------------------------------------------------------------------ words of one category side by side
+def words_before(source, document, start):
+    """What stands before a place, word by word, lower-cased."""
+    spaced = "".join(char if char.isalpha() else " " for char in source.documents[document].text[:start])
+    return spaced.lower().split()
+
+
+def test_no_window_holds_another_word_of_its_category(source, tokenizer):
+    contexts = find_contexts(source, tokenizer, plan())
+    mates = {word: set(words) - {word} for words in CATEGORIES.values() for word in words}
+    near = dict.fromkeys(mates, 0)
+    for word, found in places(contexts).items():
+        if word in mates:
+            for document, start in found:
+                before = words_before(source, document, start)
+                assert not mates[word] & set(before[-(CONTEXT - 1) :])
+                near[word] += bool(mates[word] & set(before[-2 * CONTEXT :]))
+    assert sum(near.values()) > 50  # a little farther off they may stand, and do
+
+
+@pytest.mark.parametrize(("between", "taken"), [(CONTEXT - 2, False), (CONTEXT - 1, True)])
+def test_a_word_that_always_stands_beside_its_like_is_left_out(tokenizer, between, taken):
+    """Cat follows Dog at one distance; the dog itself follows nothing of its kind for a hundred words."""
+    once = [*["was"] * 100, "Dog", *["was"] * between, "cat"]
+    text = " ".join(["was"] * 300 + once * CLUSTER_CONTEXTS)
+    asked = plan(categories={"animals": ("cat", "Dog")}, contrasts=False)
+    contexts = find_contexts(source_of(text), tokenizer, asked)
+    assert [kind.word for kind in contexts.types] == (["Dog", "cat"] if taken else ["Dog"])
+    assert contexts.left_out["beside_mates"] == (0 if taken else 1)
+    assert contexts.left_out["too_rare"] == 0
 
 
 # ------------------------------------------------------------------ what cannot be
