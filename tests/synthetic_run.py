@@ -182,6 +182,7 @@ def logits(shape: Shape, rng: np.random.Generator) -> pd.DataFrame:
                     f"support{suffix}": np.exp(entropy * gain),
                     f"one_hot_rate{suffix}": rng.uniform(0, 0.2),
                 }
+            body["one_hot_rate_weighted"] = rng.uniform(0, 0.2)
             rows.append({"layer": layer, "q_head": head, "capped": "after", **body})
     return pd.DataFrame(rows)
 
@@ -262,6 +263,7 @@ def document_stats(shape: Shape, masses: pd.DataFrame, rng: np.random.Generator)
         for document in range(N_DOCUMENTS):
             row: dict[str, Any] = {"layer": layer, "document": document, "n_tokens": 2 * WINDOW, "n_rows": 2 * WINDOW}
             names = ("first_mass", "begin_mass", "entropy", "one_hot_rate", "one_hot_rate_no_first")
+            names = (*names, "one_hot_rate_weighted", "rest_mass")
             row |= {name: rng.uniform(0.3, 0.5) for name in (*names, "k_log_mean", "k_log_sd")}
             row["first_mass"] = by_layer[layer] * rng.uniform(0.8, 1.2)
             row |= {f"lift_{name}": rng.uniform(0.5, 2) if sizes(name)[1] else np.nan for name in CLASS_ROWS}

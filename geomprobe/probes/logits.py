@@ -19,6 +19,7 @@ SHAPE = ("row_sd", "row_range", "max_minus_lse")
 SOFTMAX = tuple(
     f"{name}{suffix}" for suffix in ("", "_no_first") for name in ("entropy", "entropy_norm", "support", "one_hot_rate")
 )
+WEIGHTED = ("hot", "rest")  # 1 − A_t0, of the rows that are one-hot without position 0 and of all
 DOCUMENT = ("entropy", "one_hot_rate", "one_hot_rate_no_first")
 # What is kept of each row while its layer is looked at: what a soft-cap changes, and what it does not.
 _SPREAD = ("mean", "sd", "lowest", "top", "log_normaliser")
@@ -47,7 +48,9 @@ class Logits(AttentionProbe):
         capped, documents = 1 + spec.model.softcapped, len(spec.corpus.documents)
         state = {name: zeros(layers, capped, heads) for name in SHAPE}
         state |= {name: zeros(layers, heads) for name in SOFTMAX}
-        state |= {f"document_{name}": zeros(layers, heads, documents) for name in (*DOCUMENT, "row_sd")}
+        state |= {name: zeros(layers, heads) for name in WEIGHTED}
+        per_document = (*DOCUMENT, *WEIGHTED, "row_sd")
+        state |= {f"document_{name}": zeros(layers, heads, documents) for name in per_document}
         return {
             **state,
             "max": torch.full((layers, capped, heads), -torch.inf, dtype=torch.float64),
@@ -101,7 +104,7 @@ class Logits(AttentionProbe):
         capped = slice(state["max"].shape[1] - len(scratch["mean"]), None)
         for name in SHAPE:
             state[name][index, capped, :heads] += sums[name].sum(1)
-        for name in SOFTMAX:
+        for name in (*SOFTMAX, *WEIGHTED):
             state[name][index, :heads] += sums[name].sum(0)
         state["max"][index, capped, :heads] = torch.maximum(state["max"][index, capped, :heads], sums["max"].amax(1))
         state["histogram"][index, capped, :heads] += scratch["histogram"].to(device)
@@ -115,7 +118,7 @@ class Logits(AttentionProbe):
     ) -> None:
         index, heads = batch.index, batch.q_heads
         document = batch.tokens.document.to(state["max"].device)
-        for name in DOCUMENT:
+        for name in (*DOCUMENT, *WEIGHTED):
             add_at(state[f"document_{name}"][index, :heads], document, sums[name].T)
         add_at(state["document_row_sd"][index, :heads], document, sums["row_sd"][-1].T)
         add_at(state["document_n"][index], document, n_rows[0])
@@ -154,6 +157,8 @@ class Logits(AttentionProbe):
         return {
             **self._sharpness("", (entropy, top, n_keys), late),
             **self._sharpness("_no_first", (rows["rest_entropy"], rest_top, n_rest), some[:, None]),
+            "rest": torch.where(some[:, None], rest, 0).sum(-1),
+            "hot": torch.where(some[:, None] & (rest_top > self.one_hot_above), rest, 0).sum(-1),
         }
 
     def _sharpness(self, suffix: str, row: tuple[Tensor, Tensor, Tensor], taken: Tensor) -> dict[str, Tensor]:
@@ -253,12 +258,19 @@ def _layer_rows(state: State, index: int, layer: LayerSpec) -> pd.DataFrame:
         for name in SOFTMAX:
             n = n_rest if name.endswith("_no_first") else n_rows
             frame[name] = _mean(state[name][index, :heads], n) if after else np.nan
+        frame["one_hot_rate_weighted"] = _share(state, index, heads) if after else np.nan
         frames.append(frame)
     return pd.concat(frames, ignore_index=True)
 
 
 def _mean(total: Tensor, n: int) -> np.ndarray:
     return total.numpy() / n if n else np.full(total.shape, np.nan)
+
+
+def _share(state: State, index: int, heads: int) -> np.ndarray:
+    """Of what goes to other keys than position 0, the part in rows that are one-hot there: (q_head,)."""
+    hot, rest = (state[name][index, :heads].numpy() for name in WEIGHTED)
+    return hot / np.where(rest > 0, rest, np.nan)
 
 
 def _known(value: Tensor, n: int) -> np.ndarray:
@@ -272,6 +284,9 @@ def _document_rows(state: State, index: int, layer: LayerSpec) -> pd.DataFrame:
     for name in DOCUMENT:
         per = rest if name.endswith("_no_first") else some
         frame[name] = (state[f"document_{name}"][index, : layer.q_heads].numpy() / per).mean(0)
+    hot, mass = (state[f"document_{name}"][index, : layer.q_heads].numpy().sum(0) for name in WEIGHTED)
+    frame["one_hot_rate_weighted"] = hot / np.where(mass > 0, mass, np.nan)
+    frame["rest_mass"] = mass / layer.q_heads / rest
     highest = state["document_max"][index, : layer.q_heads].numpy()
     frame["logit_max"] = np.where(np.isfinite(highest), highest, np.nan).mean(0)
     frame["logit_sd"] = (state["document_row_sd"][index, : layer.q_heads].numpy() / some).mean(0)

@@ -45,7 +45,7 @@ class Order(VectorProbe):
         """Sums of squares by (layer, q_head); the gains and pairs, so that an update needs nothing else."""
         layers, heads = spec.model.n_layers, spec.model.q_heads
         width = max(layer.head_dim for layer in spec.model.layers)
-        state = {name: zeros(layers, heads) for name in ("own", "apart", "shifted", "other")}
+        state = {name: zeros(layers, heads) for name in ("own", "apart", "shifted", "other", "scaled", "folded")}
         state |= {"n": counts(layers), "unfit": counts(layers)}
         state |= {f"gain_{vector}": zeros(layers, width) for vector in ("q", "k")}
         state |= {"side": counts(layers), "pair": counts(layers, 2, width // 2), "n_pairs": counts(layers)}
@@ -88,6 +88,9 @@ class Order(VectorProbe):
         before, after, moved = (torch.where(visible, x, 0) for x in logits)
         heads = batch.q_heads
         own = before if side == 1 else after
+        plain, folded = (torch.where(visible, x, 0) for x in _folded(batch, at))
+        for name, x in (("scaled", plain), ("folded", folded - plain)):
+            state[name][index, :heads] += x.square().sum((0, 2, 3))
         for name, x in (("own", own), ("apart", before - after), ("other", after), ("shifted", moved - after)):
             state[name][index, :heads] += x.square().sum((0, 2, 3))
         state["n"][index] += batch.n_sequences
@@ -101,8 +104,8 @@ class Order(VectorProbe):
                 continue
             seen = int(state["n"][index]) > 0
             for head in range(layer.q_heads):
-                own, apart, other, shifted = (
-                    float(state[x][index, head]) for x in ("own", "apart", "other", "shifted")
+                own, apart, other, shifted, scaled, folded = (
+                    float(state[x][index, head]) for x in ("own", "apart", "other", "shifted", "scaled", "folded")
                 )
                 rows.append(
                     {
@@ -113,12 +116,13 @@ class Order(VectorProbe):
                         "n_windows": int(state["n"][index]),
                         "commutation_error": float(np.sqrt(apart / own)) if seen and own > 0 else np.nan,
                         "shift_error": float(np.sqrt(shifted / other)) if seen and other > 0 else np.nan,
+                        "folding_error": float(np.sqrt(folded / scaled)) if seen and scaled > 0 else np.nan,
                     }
                 )
         return {"order": pd.DataFrame(rows, columns=_COLUMNS)}
 
 
-_COLUMNS = ("layer", "vector", "head", "order", "n_windows", "commutation_error", "shift_error")
+_COLUMNS = ("layer", "vector", "head", "order", "n_windows", "commutation_error", "shift_error", "folding_error")
 
 
 def _side(layer: LayerSpec) -> str | None:
@@ -159,6 +163,13 @@ def _orders(
         "after": turned(plain, turn, *pair) * gain,
         "later": turned(plain, later(turn, SHIFT), *pair) * gain,
     }
+
+
+def _folded(batch: QKBatch, at: Tensor) -> tuple[Tensor, Tensor]:
+    """The model's own logits, and those of a query norm whose gain holds the scale; in the model's dtype, as floats."""
+    query, key = batch.q["scored"][:, :, at.to(batch.q["scored"].device)], batch.k["scored"]
+    key = key.repeat_interleave(batch.q_heads // batch.kv_heads, dim=1).transpose(-1, -2)
+    return (batch.scale * (query @ key)).double().cpu(), ((batch.scale * query) @ key).double().cpu()
 
 
 def _logits(batch: QKBatch, made: dict[str, dict[str, Tensor]], name: str, at: Tensor) -> Tensor:

@@ -72,7 +72,7 @@ def logits(sequences, head):
         for name in ("row_sd", "row_range", "max_minus_lse", "entropy", "entropy_norm", "support", "one_hot_rate")
     }
     out |= {f"{name}_no_first": [] for name in ("entropy", "entropy_norm", "support", "one_hot_rate")}
-    centred, top = [], []
+    centred, top, rest = [], [], []
     for seq in sequences:
         for t in range(seq.length):
             row = seq.rows[head][t]
@@ -91,7 +91,13 @@ def logits(sequences, head):
                 out["entropy_norm" + suffix].append(h / math.log(len(p)))
                 out["support" + suffix].append(math.exp(h))
                 out["one_hot_rate" + suffix].append(float(p.max() / p.sum() > 0.95))
+            whole = np.exp(s - s.max())
+            rest.append(sum(float(whole[i]) for i in keep) / float(whole.sum()))
     means = {name: float(np.mean(values)) for name, values in out.items()}
+    means["hot"] = sum(hot * mass for hot, mass in zip(out["one_hot_rate_no_first"], rest, strict=True))
+    means["rest"] = sum(rest)
+    means["one_hot_rate_weighted"] = means["hot"] / means["rest"]
+    means["n_late"] = len(rest)
     means["max"] = max(top)
     means["p999"] = float(np.quantile(centred, 0.999, method="inverted_cdf"))
     return means

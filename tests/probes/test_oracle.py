@@ -43,8 +43,9 @@ def test_logits(case, tolerance):
         for head in range(4):
             got = rows_of(tables["logits"], layer=layer, q_head=head, capped="after")
             assert got["n_rows"] == sum(s.length for s in sequences)
-            assert got["n_late"] == sum(s.length - 16 for s in sequences)
             expected = oracle.logits(sequences, head)
+            del expected["hot"], expected["rest"]
+            assert got["n_late"] == sum(s.length - 16 for s in sequences)
             assert abs(got["p999"] - expected.pop("p999")) <= 0.5 / 32 + 1e-5
             for name, value in expected.items():
                 close(got[name], value, tolerance)
@@ -172,6 +173,9 @@ def test_document_stats(case, tolerance):
                 value = float(np.mean([head[column] for head in per_head]))
                 close(got[column], value, tolerance)
                 means.setdefault((document, column), []).append(value)
+            hot, rest = (sum(head[name] for head in per_head) for name in ("hot", "rest"))
+            close(got["one_hot_rate_weighted"], hot / rest, tolerance)
+            close(got["rest_mass"], rest / 4 / per_head[0]["n_late"], tolerance)
             close(got["logit_sd"], float(np.mean([head["row_sd"] for head in per_head])), tolerance)
             highest = [
                 max(float((r["s"] - r["s"].mean()).max()) for s in mine for r in s.rows[head]) for head in range(4)
