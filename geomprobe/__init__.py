@@ -9,6 +9,7 @@ if TYPE_CHECKING:
     from geomprobe.errors import GeomprobeError
     from geomprobe.experiment import intervene
     from geomprobe.inspection import inspect
+    from geomprobe.pages.ledgers import claims
     from geomprobe.pages.page import report
     from geomprobe.run.reading import Run, open_run
 
@@ -18,6 +19,7 @@ __version__ = "0.1.0"
 _HOMES = {
     "analyze": "geomprobe.api",
     "report": "geomprobe.pages.page",
+    "claims": "geomprobe.pages.ledgers",
     "capture": "geomprobe.attention.seam",
     "inspect": "geomprobe.inspection",
     "intervene": "geomprobe.experiment",
@@ -25,7 +27,18 @@ _HOMES = {
     "Run": "geomprobe.run.reading",
     "open_run": "geomprobe.run.reading",
 }
-__all__ = ["GeomprobeError", "Run", "__version__", "analyze", "capture", "inspect", "intervene", "open_run", "report"]
+__all__ = [
+    "GeomprobeError",
+    "Run",
+    "__version__",
+    "analyze",
+    "capture",
+    "claims",
+    "inspect",
+    "intervene",
+    "open_run",
+    "report",
+]
 
 
 def __getattr__(name: str) -> Any:

@@ -25,6 +25,7 @@ from geomprobe.observation import Observation, Progress, corpus_spec, inputs_of
 from geomprobe.pages import page
 from geomprobe.progress import Reporter
 from geomprobe.run.manifest import SCHEMA
+from geomprobe.run.naming import slug
 from geomprobe.run.reading import open_run
 from geomprobe.run.store import RunFolder, open_folder
 from geomprobe.subject import Subject
@@ -97,9 +98,7 @@ class Analysis:
     def folder(self, out: str | Path | None, *, overwrite: bool) -> RunFolder:
         """The run folder, made or taken up."""
         short = self.fingerprint[:8]
-        path = (
-            Path(out) if out is not None else RUNS / f"{self.subject.slug}.{provenance.slug(self.corpus.name)}.{short}"
-        )
+        path = Path(out) if out is not None else RUNS / f"{self.subject.slug}.{slug(self.corpus.name)}.{short}"
         return open_folder(path, self.fingerprint, named=out is not None, overwrite=overwrite)
 
     def run(self, folder: RunFolder, probes: dict[str, Any], *, csv: bool) -> None:

@@ -15,11 +15,13 @@ from geomprobe.attention.batch import Tokens
 from geomprobe.attention.seam import watching
 from geomprobe.corpus.windows import Corpus
 from geomprobe.errors import InvalidParameter, ParityError, at_least
-from geomprobe.interventions.edits import EDITS, parse_edit
-from geomprobe.interventions.trial import SHAM, SHAM_LIMIT, Calibration, Trial, Variant, variants_of
+from geomprobe.interventions.calibration import Calibration
+from geomprobe.interventions.edits import EDITS, Setting, parse_edit
+from geomprobe.interventions.trial import ALL_DOCUMENTS, SHAM, SHAM_LIMIT, Trial, Variant, variants_of
 from geomprobe.labels import FROM_ROW
 from geomprobe.models.calling import run as call
 from geomprobe.observation import default_batch_size
+from geomprobe.pages import page
 from geomprobe.progress import Reporter
 from geomprobe.run.reading import Run, open_run
 from geomprobe.subject import make_subject
@@ -57,8 +59,9 @@ def intervene(  # noqa: PLR0913 (each is a setting of the command line, by the s
     model : str, Path or transformers model
         As `analyze` takes it; a causal language model.
     edits : str or sequence of str
-        Of: sham, neutral_norm, permute_norm, swap_angle[:dose or :matched], neutral_query, temperature:β,
-        scale_class:CLASS:δ, equalise_class:CLASS, scalar_gain.
+        Of: sham, neutral_norm, permute_norm, swap_angle[:dose, :neutral_norm or :permute_norm], neutral_query,
+        temperature:β, scale_class:CLASS:δ, equalise_class:CLASS, scalar_gain. With @balanced behind it an edit is made
+        in the balanced gauge.
     layers : sequence of int, optional
         Attention layers to edit. Default: all.
     one_by_one : bool
@@ -73,7 +76,7 @@ def intervene(  # noqa: PLR0913 (each is a setting of the command line, by the s
     Returns
     -------
     Run
-        With the table `interventions` (docs/schema.md).
+        With the table `interventions` (docs/schema.md) and a page.
 
     Raises
     ------
@@ -112,13 +115,17 @@ def intervene(  # noqa: PLR0913 (each is a setting of the command line, by the s
             with job.step("tables", "writing tables"):
                 files = folder.write_tables({"interventions": table, "parity": analysis.parity})
             folder.finish(analysis.manifest(files))
+            with job.step("page", "drawing figures and the page"):
+                page.write_page(open_run(folder.path))
     except BaseException:
         folder.abandon()
         raise
     return open_run(folder.path)
 
 
-def _try(analysis: Analysis, settings: list[Any], layers: Sequence[int] | None, *, one_by_one: bool) -> pd.DataFrame:
+def _try(
+    analysis: Analysis, settings: list[Setting], layers: Sequence[int] | None, *, one_by_one: bool
+) -> pd.DataFrame:
     job, model, corpus = analysis.job, analysis.subject.model, analysis.corpus
     torch.manual_seed(analysis.settings["seed"])
     with job.step("parity", "checking that what is captured is what the model computes"):
@@ -129,17 +136,19 @@ def _try(analysis: Analysis, settings: list[Any], layers: Sequence[int] | None, 
             raise InvalidParameter(f"layers must be among the attention layers {there[0]} to {there[-1]}; got {layer}.")
     variants = variants_of(settings, there if layers is None else sorted(set(layers)), one_by_one=one_by_one)
     middle, size = corpus.n_windows // 2, analysis.settings["batch_size"]
-    calibration = Calibration(spec)
+    calibration = Calibration(spec, settings)
     with job.step("calibration", f"learning the usual lengths from {middle} windows"):
-        for ids, tokens in _batches(model, corpus, (0, middle), size):
-            with torch.no_grad(), watching(model, _adding(calibration, tokens), stages=False):
-                call(model, {"input_ids": ids})
+        for _ in range(calibration.passes):
+            for ids, tokens in token_batches(model, corpus, (0, middle), size):
+                with torch.no_grad(), watching(model, _adding(calibration, tokens), stages=False):
+                    call(model, {"input_ids": ids})
+            calibration.settle()
     trial = Trial(model, spec, analysis.notebook, calibration.known(), analysis.settings["seed"])
     rest = corpus.n_windows - middle
     passes = -(-rest // size) * (1 + len(variants))
     words = f"reading {rest} windows with {len(variants)} edits and without"
     with job.step("trial", words), job.reporter.bar("edits", passes) as bar:
-        batches = _batches(model, corpus, (middle, corpus.n_windows), size)
+        batches = token_batches(model, corpus, (middle, corpus.n_windows), size)
         table = trial.run(batches, variants, len(corpus.document_names), bar.update_plain)
     _check_sham(table, variants[0])
     return table
@@ -151,16 +160,18 @@ def _adding(calibration: Calibration, tokens: Tokens) -> Any:
 
 def _check_sham(table: pd.DataFrame, sham: Variant) -> None:
     """Raise where rewriting keys with themselves changes the loss: then no edit can be judged."""
-    rows = table[(table["setting"] == str(SHAM)) & (table["document"] == -1)]
-    worst = float(rows["delta_ce"].abs().max())
-    if not worst < SHAM_LIMIT:
-        raise ParityError(
-            f"Rewriting keys with themselves in {len(sham.layers)} layers changes the loss by {worst:.2g} nats a token "
-            f"(allowed {SHAM_LIMIT:g}), so no edit of this model can be judged."
-        )
+    rows = table[(table["edit"] == SHAM.edit) & (table["document"] == ALL_DOCUMENTS)]
+    for row in rows.to_dict("records"):
+        if not abs(row["delta_ce"]) < SHAM_LIMIT:
+            raise ParityError(
+                f"Rewriting keys with themselves in {len(sham.layers)} layers ({row['setting']}) changes the loss by "
+                f"{abs(row['delta_ce']):.2g} nats a token (allowed {SHAM_LIMIT:g}), so no edit of this model can be "
+                "judged."
+            )
 
 
-def _batches(model: Any, corpus: Corpus, span: tuple[int, int], size: int) -> Iterator[tuple[Tensor, Tokens]]:
+def token_batches(model: Any, corpus: Corpus, span: tuple[int, int], size: int) -> Iterator[tuple[Tensor, Tokens]]:
+    """Some windows in batches: ids, and what tokens are."""
     device = next(model.parameters()).device
     for start in range(span[0], span[1], size):
         at = slice(start, min(start + size, span[1]))

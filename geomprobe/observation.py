@@ -3,6 +3,7 @@
 import json
 import time
 from collections.abc import Callable, Mapping
+from contextlib import AbstractContextManager, nullcontext
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
@@ -18,13 +19,14 @@ from geomprobe.attention.batch import Tokens, Visibilities, make_batch
 from geomprobe.attention.seam import Seen, watching
 from geomprobe.attention.spec import CorpusSpec, Spec
 from geomprobe.attention.stages import Notebook
+from geomprobe.attention.stream import streaming
 from geomprobe.corpus.types import TypeIndex, index_types
 from geomprobe.corpus.windows import Corpus
 from geomprobe.errors import InvalidParameter, unknown_name
 from geomprobe.models.calling import run as call
 from geomprobe.models.calling import text_inputs
 from geomprobe.probes.assembly import summarise
-from geomprobe.probes.base import PROBES, HalvedProbe, OutputProbe, Probe, State, observe
+from geomprobe.probes.base import PROBES, HalvedProbe, OutputProbe, Probe, ResidualProbe, State, observe, show
 from geomprobe.probes.typed import TYPE_PROBES, TypeProbe
 
 PROGRESS = "progress.json"
@@ -105,6 +107,12 @@ class _Batch:
         self.tokens: dict[torch.device, Tokens] = {}
         self.visibilities = Visibilities()
 
+    def on(self, device: torch.device) -> Tokens:
+        """The tokens on a device."""
+        if device not in self.tokens:
+            self.tokens[device] = next(iter(self.tokens.values())).to(device)
+        return self.tokens[device]
+
 
 class Observation:
     """A pass over a corpus, with the states that it fills.
@@ -172,7 +180,7 @@ class Observation:
         if self.done == 0 and middle:
             for probe, state in halved:
                 probe.begin(state)
-        with torch.no_grad(), watching(model, self._seer(now), stages=stages):
+        with torch.no_grad(), watching(model, self._seer(now), stages=stages), self._streams(model, now):
             while self.done < total:
                 # A batch never lies across the middle, on both sides of which such a probe does different things.
                 end = middle if self.done < middle else total
@@ -197,14 +205,28 @@ class Observation:
                 return
             if seen.call.query.device.type in WITHOUT_FLOAT64:
                 seen = seen.on_cpu()
-            device = seen.call.query.device
-            if device not in now.tokens:
-                now.tokens[device] = next(iter(now.tokens.values())).to(device)
-            tokens = now.tokens[device]
+            tokens = now.on(seen.call.query.device)
             visibility = now.visibilities.of(seen.call, tokens.valid)
             observe(probes, make_batch(seen, places[seen.call.name], tokens, visibility))
 
         return see
+
+    def _streams(self, model: Module, now: "_Batch") -> AbstractContextManager[None]:
+        """What is done with the residual stream of the batch under way, if a probe wants to see it."""
+        lookers = [(probe, state) for probe, state in self.states.values() if isinstance(probe, ResidualProbe)]
+        layers = self.spec.model.layers
+        # Two residual streams have no one layer, and the places of an image are no tokens.
+        if not lookers or not self.corpus.of_text or any(layer.part for layer in layers):
+            return nullcontext()
+
+        def look(index: int, hidden: Tensor) -> None:
+            if hidden.device.type in WITHOUT_FLOAT64:
+                hidden = hidden.cpu()
+            tokens = now.on(hidden.device)
+            if hidden.shape[:-1] == tokens.valid.shape:  # some families have several streams, or merge positions
+                show(lookers, index, hidden, tokens)
+
+        return streaming(model, [layer.module for layer in layers], look)
 
     def _forward(self, model: Module, windows: slice, now: "_Batch") -> None:
         device = next(model.parameters()).device

@@ -3,7 +3,6 @@
 import hashlib
 import json
 import platform
-import re
 from importlib.metadata import version as installed
 from typing import Any
 
@@ -26,11 +25,6 @@ def version() -> str:
 def versions() -> dict[str, str]:
     """Of Python and of what computes the numbers."""
     return {"python": platform.python_version(), **{name: installed(name) for name in _PACKAGES}}
-
-
-def slug(name: str) -> str:
-    """A name as part of a folder's name."""
-    return re.sub(r"[^A-Za-z0-9._+-]+", "-", name.replace("/", "--")).strip("-.") or "unnamed"
 
 
 def fingerprint(settings: dict[str, Any]) -> str:

@@ -15,6 +15,7 @@ from geomprobe.models.load import load
 from geomprobe.models.quiet import quiet_hub
 from geomprobe.models.resolve import resolve
 from geomprobe.progress import Reporter
+from geomprobe.run.naming import slug
 
 
 @dataclass(frozen=True, eq=False)
@@ -83,7 +84,7 @@ def make_subject(
         )
     name = str(getattr(model.config, "_name_or_path", "") or type(model).__name__)
     about = {"id": name, "source": "object", "revision": None, "sha256": provenance.sha256_of_weights(model)}
-    return Subject(_reading(model, reading), reader, name, provenance.slug(name), about)
+    return Subject(_reading(model, reading), reader, name, slug(name), about)
 
 
 def _reading(model: Any, reading: Reading) -> Any:

@@ -3,6 +3,7 @@
 import math
 import unicodedata
 from collections.abc import Iterable, Sequence
+from functools import lru_cache
 from typing import Any, Final
 
 import numpy as np
@@ -12,11 +13,15 @@ from geomprobe.labels import ALL_HEADS, FIRST, FROM_ROW, PARTS, WHOLE_MODEL
 from geomprobe.run.reading import Run
 
 SINK_EPSILON: Final = 0.3  # a key is called a sink above this share of the attention
+MASSIVE_SIZE: Final = 100  # an entry of the residual stream is called massive above this …
+MASSIVE_RATIO: Final = 1000  # … and from so many times the median of its window and layer
 TYPE_TOKENS: Final = 5  # a type with fewer tokens behind its Λ is left out
 RESAMPLES: Final = 2000
 ALL_DOCUMENTS: Final = -1  # the value of `document` in a row about all of them
 ALL_BANDS: Final = -1  # the value of `frequency_band` in a row about all words
 TOKEN_WIDTH: Final = 24
+ANALYSIS, INTERVENTION = KINDS = ("analysis", "intervention")  # what a run is: what is there, or what edits cost
+NO_EDIT: Final = {"scale_class": 0.0, "temperature": 1.0}  # strengths at which an edit changes nothing
 
 
 def count(n: float, noun: str, plural: str | None = None) -> str:
@@ -27,6 +32,11 @@ def count(n: float, noun: str, plural: str | None = None) -> str:
 def has(run: Run, *names: str) -> bool:
     """Whether the run has all these tables, each with a row at least."""
     return all(name in run.tables and len(run.tables[name]) > 0 for name in names)
+
+
+def kind(run: Run) -> str:
+    """Whether the run describes attention (`analyze`) or tried edits of it (`intervene`): one of KINDS."""
+    return INTERVENTION if "interventions" in run.tables else ANALYSIS
 
 
 def anatomy(run: Run) -> pd.DataFrame:
@@ -157,7 +167,10 @@ def edit_costs(run: Run) -> pd.DataFrame:
 
     NaN where fewer than five documents say anything. Documents weigh by their tokens; the draw's seed is fixed.
     """
-    table = run.tables["interventions"]
+    return _costs(run.tables["interventions"])
+
+
+def _costs(table: pd.DataFrame) -> pd.DataFrame:
     rows = []
     for _, own in table.groupby(["setting", "layers"], sort=False):
         whole = own[own["document"] == ALL_DOCUMENTS].to_dict("records")[0]
@@ -165,11 +178,70 @@ def edit_costs(run: Run) -> pd.DataFrame:
         low = high = math.nan
         if len(each) >= 5:
             weights, values = each["n_tokens"].to_numpy(float), each["delta_ce"].to_numpy(float)
-            drawn = np.random.default_rng(0).integers(len(each), size=(RESAMPLES, len(each)))
-            means = (weights * values)[drawn].sum(axis=1) / weights[drawn].sum(axis=1)
-            low, high = (float(value) for value in np.quantile(means, (0.025, 0.975)))
-        rows.append({**whole, "low": low, "high": high, "n_documents": len(each)})
-    return pd.DataFrame(rows)
+            times = _times_drawn(len(each))
+            low, high = np.quantile(times @ (weights * values) / (times @ weights), (0.025, 0.975))
+        rows.append({**whole, "low": float(low), "high": float(high), "n_documents": len(each)})
+    return pd.DataFrame(rows, columns=[*table.columns, "low", "high", "n_documents"])
+
+
+@lru_cache(maxsize=4)
+def _times_drawn(n: int) -> np.ndarray:
+    """How often each of n documents is drawn: (draw, document)."""
+    drawn = np.random.default_rng(0).integers(n, size=(RESAMPLES, n))
+    return np.stack([np.bincount(row, minlength=n) for row in drawn]).astype(float)
+
+
+def edited_layers(run: Run) -> str:
+    """The layers that the run edits together, as its table has them: "all", or numbers."""
+    return str(run.tables["interventions"]["layers"].iloc[0])  # the sham's, which comes first
+
+
+def edited(run: Run) -> str:
+    """The same in words: "all layers", "layers 0, 5", "layer 3"."""
+    where = edited_layers(run)
+    return "all layers" if where == "all" else f"layer{'s' if ',' in where else ''} {where.replace(',', ', ')}"
+
+
+def joint_costs(run: Run) -> pd.DataFrame:
+    """The rows of `edit_costs` in all those layers at once, shams first."""
+    table = run.tables["interventions"]
+    return _costs(table[table["layers"] == edited_layers(run)])
+
+
+def single_costs(run: Run) -> pd.DataFrame:
+    """The rows of `edit_costs` in one layer by itself, which `layer` names; none without --one-by-one."""
+    table = run.tables["interventions"]
+    single = _costs(table[table["layers"] != edited_layers(run)])
+    return single.assign(layer=single["layers"].astype(int))
+
+
+def dose_costs(run: Run, edit: str) -> pd.DataFrame:
+    """Costs of an edit by class, gauge and strength; the model without it is among them (`tried` is False).
+
+    No rows where no class was tried at two strengths in one gauge; else `n_strengths` says at how many.
+    """
+    costs = joint_costs(run)
+    keys = ["token_class", "gauge"]
+    own = costs[(costs["edit"] == edit) & (costs["strength"] != NO_EDIT[edit])].assign(tried=True)
+    own["n_strengths"] = own.groupby(keys)["strength"].transform("nunique")
+    if not len(own) or own["n_strengths"].max() < 2:
+        return own.iloc[:0]
+    nothing = dict.fromkeys(["delta_ce", "kl", "low", "high", "delta_class_sink", "displacement"], 0.0)
+    without = own.drop_duplicates(keys).assign(strength=NO_EDIT[edit], tried=False, **nothing)
+    return pd.concat([own, without]).sort_values([*keys, "strength"], ignore_index=True)
+
+
+def turned_costs(run: Run) -> dict[tuple[str, str], tuple[pd.DataFrame, pd.DataFrame]]:
+    """By (edit of lengths, gauge): its costs layer by layer, and those of directions turned as far, same layers."""
+    single = single_costs(run)
+    found = {}
+    for (edit, gauge), other in single[single["against"] != ""].groupby(["against", "gauge"], sort=False):
+        own = single[(single["edit"] == edit) & (single["gauge"] == gauge)].set_index("layer").sort_index()
+        other = other.set_index("layer").sort_index()
+        both = own.index.intersection(other.index)
+        if len(both):
+            found[str(edit), str(gauge)] = own.loc[both], other.loc[both]
+    return found
 
 
 def split_rows(run: Run, gauge: str, first: str) -> pd.DataFrame:
@@ -202,7 +274,7 @@ def whole_share(run: Run, gauge: str, first: str) -> float:
 
 
 def cluster_lines(run: Run) -> dict[str, pd.DataFrame]:
-    """The rows of `clusters` by layer: k and q (means over heads), residual; the one row each of embedding and context."""
+    """The rows of `clusters` by layer: k and q (means over heads), residual; a row each of embedding and context."""
     table = run.tables["clusters"]
     means = table[(table["space"] == "content") & (table["head"] == ALL_HEADS)]
     lines = {vector: means[means["vector"] == vector] for vector in ("k", "q")}
@@ -258,6 +330,20 @@ def sink_token_totals(run: Run) -> pd.DataFrame:
     )
     totals = totals.assign(rate=totals["n_sink"] / totals["n_seen"])
     return totals.sort_values(["n_sink", "token_id"], ascending=[False, True], ignore_index=True)
+
+
+def massive_totals(run: Run) -> pd.DataFrame:
+    """Pairs of token and channel that are massive, those of the most layers first, then the most frequent.
+
+    `layers` lists the layers in which a pair has a row, `n` and `n_seen` are summed over these (tokens × layers).
+    """
+    groups = run.tables["massive"].groupby(
+        ["token_id", "token_class", "token", "channel"], dropna=False, as_index=False
+    )
+    totals = groups.agg(n=("n", "sum"), n_seen=("n_seen", "sum"), layers=("layer", sorted), max_abs=("max_abs", "max"))
+    totals["n_layers"] = totals["layers"].map(len)
+    order = {"n_layers": False, "n": False, "token_id": True, "channel": True}
+    return totals.sort_values(list(order), ascending=list(order.values()), ignore_index=True)
 
 
 def layer_sink_tokens(run: Run, layer: int, most: int = 3) -> list[str]:

@@ -15,7 +15,7 @@ from geomprobe.attention.visibility import causal
 from geomprobe.errors import one_of
 from geomprobe.labels import CLASS_INDEX, CLASS_ROWS, GAUGES, STAGES, VECTORS
 from geomprobe.probes.assembly import summarise
-from geomprobe.probes.base import OutputProbe, Probe, State, StaticProbe, observe
+from geomprobe.probes.base import OutputProbe, Probe, ResidualProbe, State, StaticProbe, observe, show
 
 RTOL = 1e-9
 LENGTH = 72
@@ -174,15 +174,24 @@ def _stream() -> list[QKBatch]:
 
 
 def feed(probe: Probe, batches: list[QKBatch], *, rows: int | None = None) -> State:
-    """The state of a probe after batches, in that order; output probes get random logits instead."""
+    """The state of a probe after batches, in that order; what is no vector or attention is made up from them."""
     state = probe.init(SPEC)
     for batch in batches:
         if isinstance(probe, OutputProbe):
             if batch.index == 0:
                 probe.read(state, *_prediction(batch))
+        elif isinstance(probe, ResidualProbe):
+            show([(probe, state)], batch.index, _stream_of(batch), batch.tokens)
         else:
             observe([(probe, state)], batch, rows=rows)
     return state
+
+
+def _stream_of(batch: QKBatch) -> Tensor:
+    """A residual stream (batch, pos, channel) in which a channel is far larger at some positions than all others."""
+    hidden = batch.q["scored"].transpose(1, 2).flatten(2).clone()
+    hidden[:, 5::9, 3] *= 1e5
+    return hidden
 
 
 def _prediction(batch: QKBatch) -> tuple[Tensor, Tensor, Tokens]:

@@ -24,7 +24,13 @@ commands below; every number is from their tables.
 These checkpoints differ in family, data, size, head width and quantisation as well as in QK norm; what differs between
 them is described here and not explained. The text is narrow: politics over two centuries.
 """
-SPACES = {"k": "keys", "q": "queries", "residual": "residual stream", "embedding": "input embedding", "context": "contexts alone"}
+SPACES = {
+    "k": "keys",
+    "q": "queries",
+    "residual": "residual stream",
+    "embedding": "input embedding",
+    "context": "contexts alone",
+}
 STEP = 4  # layers between two that are shown
 
 

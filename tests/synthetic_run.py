@@ -255,6 +255,21 @@ def sink_tokens(shape: Shape, rng: np.random.Generator) -> pd.DataFrame:
     return pd.DataFrame(rows, columns=columns)
 
 
+def massive(shape: Shape) -> pd.DataFrame:
+    """Position 0 from the second layer on, line breaks and others in the middle; none in a model of one layer."""
+    rows = []
+    for layer in range(1, shape.n_layers):
+        places = [(-1, "first", "", 11, N_WINDOWS, N_WINDOWS)]
+        if layer < shape.n_layers - 1:
+            places += [(1000 + at, TOKENS[at][1], TOKENS[at][0], 7 + at % 2, 100 - 3 * at, 120) for at in range(4)]
+        for token_id, token_class, token, channel, n, n_seen in places:
+            size = 1000.0 * n + layer
+            numbers = (n if token_class == "first" else 0, n_seen, min(n, N_WINDOWS), size, 0.9 * size, 2 * size)
+            rows.append((layer, token_id, token_class, token, channel, n, *numbers, 5 * layer))
+    columns = "layer token_id token_class token channel n n_first n_seen windows max_abs mean_abs ratio n_dropped"
+    return pd.DataFrame(rows, columns=columns.split())
+
+
 def document_stats(shape: Shape, masses: pd.DataFrame, rng: np.random.Generator) -> pd.DataFrame:
     by_layer = masses.groupby("layer")["first_mass"].mean()
     by_layer[WHOLE_MODEL] = by_layer.mean()
@@ -375,6 +390,7 @@ def write_synthetic_run(
         "sink_rates": rates,
         "class_attention": class_attention(shape, rng),
         "sink_tokens": sink_tokens(shape, rng),
+        "massive": massive(shape),
         "document_stats": document_stats(shape, masses, rng),
         "type_stats": type_stats(shape, rng),
         "parity": parity(shape),

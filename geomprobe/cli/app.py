@@ -7,6 +7,7 @@ import typer
 
 from geomprobe.cli import models
 from geomprobe.cli.analyze import analyze
+from geomprobe.cli.claims import claims
 from geomprobe.cli.inspect import inspect
 from geomprobe.cli.intervene import intervene
 from geomprobe.cli.report import report
@@ -27,6 +28,7 @@ app = typer.Typer(
     add_completion=False,
 )
 app.command()(analyze)
+app.command()(claims)
 app.command()(inspect)
 app.command()(intervene)
 app.command()(report)

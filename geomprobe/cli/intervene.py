@@ -15,8 +15,9 @@ def intervene(
     edit: Annotated[
         list[str],
         typer.Option(
-            help="sham, neutral_norm, permute_norm, swap_angle[:DOSE or :matched], neutral_query, temperature:BETA, "
-            "scale_class:CLASS:DELTA, equalise_class:CLASS or scalar_gain; repeatable."
+            help="sham, neutral_norm, permute_norm, swap_angle[:DOSE, :neutral_norm or :permute_norm], neutral_query, "
+            "temperature:BETA, scale_class:CLASS:DELTA, equalise_class:CLASS or scalar_gain; with @balanced behind it, "
+            "in the balanced gauge; repeatable."
         ),
     ],
     layers: Annotated[str | None, typer.Option(help="Attention layers, as in 0,3-5. [default: all]")] = None,
@@ -41,7 +42,7 @@ def intervene(
     overwrite: Annotated[bool, typer.Option("--overwrite", help="Replace a run that is there.")] = False,
     quiet: Annotated[bool, typer.Option("--quiet", "-q", help="Show no progress and no table.")] = False,
 ) -> None:
-    """Hand the attention kernel other queries and keys than the model made; print the cost and the run folder."""
+    """Hand the attention kernel other queries and keys than the model made; print the cost, leave a page."""
     from geomprobe.experiment import intervene as run_trial
 
     run = run_trial(

@@ -356,7 +356,7 @@ class _Search:
         return self._window(f"the {word}", word, 2) is not None
 
     def _cut(self, word: str, n: int) -> tuple[list[tuple[int, int, Ints]], int]:
-        """The first n windows of a word, its places in an order drawn for it, and how many were passed over for mates."""
+        """The first n windows of a word, its places in an order drawn for it, and how many places had a mate."""
         places = self.index.places(self.number[word])
         drawn = np.random.default_rng([self.plan.seed, zlib.crc32(word.encode())]).permutation(
             np.arange(places.start, places.stop)

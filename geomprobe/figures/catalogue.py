@@ -2,15 +2,20 @@
 
 from typing import Final
 
+from geomprobe import tables
 from geomprobe.figures.class_lift import CLASS_LIFT
 from geomprobe.figures.class_sink import CLASS_SINK
 from geomprobe.figures.class_split import CLASS_SPLIT
 from geomprobe.figures.cluster_auc import CLUSTER_AUC
+from geomprobe.figures.dose_response import DOSE_RESPONSE
 from geomprobe.figures.drawing import Drawing
+from geomprobe.figures.edit_layers import EDIT_LAYERS
 from geomprobe.figures.entropy import ENTROPY
+from geomprobe.figures.fidelity import FIDELITY
 from geomprobe.figures.first_mass import FIRST_MASS
 from geomprobe.figures.gains import GAINS
 from geomprobe.figures.hubs import HUBS
+from geomprobe.figures.length_attention import LENGTH_ATTENTION
 from geomprobe.figures.lengths import KEY_LENGTHS, QUERY_LENGTHS
 from geomprobe.figures.max_logit import MAX_LOGIT
 from geomprobe.figures.neighbour_quality import NEIGHBOUR_QUALITY
@@ -20,6 +25,7 @@ from geomprobe.figures.sink_rates import SINK_RATES
 from geomprobe.figures.sink_tokens import SINK_TOKENS
 from geomprobe.figures.word_map import WORD_MAP
 from geomprobe.registry import Registry
+from geomprobe.run.reading import Run
 
 FIGURES: Final[Registry[Drawing]] = Registry("figure")
 FIGURES.register("key_lengths")(KEY_LENGTHS)
@@ -35,7 +41,16 @@ FIGURES.register("entropy")(ENTROPY)
 FIGURES.register("max_logit")(MAX_LOGIT)
 FIGURES.register("norm_share")(NORM_SHARE)
 FIGURES.register("class_split")(CLASS_SPLIT)
+FIGURES.register("fidelity")(FIDELITY)
+FIGURES.register("length_attention")(LENGTH_ATTENTION)
 FIGURES.register("cluster_auc")(CLUSTER_AUC)
 FIGURES.register("word_map")(WORD_MAP)
 FIGURES.register("neighbour_quality")(NEIGHBOUR_QUALITY)
 FIGURES.register("hubs")(HUBS)
+FIGURES.register("edit_layers")(EDIT_LAYERS)
+FIGURES.register("dose_response")(DOSE_RESPONSE)
+
+
+def figures_of(run: Run) -> list[str]:
+    """The names of the figures that such a run can have, in the order of the page."""
+    return [name for name in FIGURES if FIGURES[name].kind == tables.kind(run)]

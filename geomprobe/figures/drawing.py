@@ -3,6 +3,7 @@
 from collections.abc import Callable
 from dataclasses import dataclass
 
+import pandas as pd
 from matplotlib.axes import Axes
 
 from geomprobe import tables
@@ -31,6 +32,8 @@ class Drawing:
         ``(run) -> (width, height)`` in inches.
     dense : bool
         Whether a pixel image serves better on a page than vectors.
+    kind : str
+        Of runs that it is a figure of (tables.KINDS); on the page of another it is not even missing.
     """
 
     draw: Callable[[Run, Axes], Axes]
@@ -40,6 +43,7 @@ class Drawing:
     missing: Callable[[Run], str | None]
     size: Callable[[Run], tuple[float, float]]
     dense: bool = False
+    kind: str = tables.ANALYSIS
 
 
 def needs(*names: str) -> Callable[[Run], str | None]:
@@ -97,6 +101,22 @@ def scope(run: Run) -> str:
         f"{run.name} on {corpus['name']}: {tables.count(corpus['n_windows'], 'window')} of {corpus['window']:,} tokens "
         f"({corpus['n_tokens']:,} tokens, {tables.count(corpus['n_documents'], 'document')})."
     )
+
+
+def tested(costs: pd.DataFrame, intervals: str) -> str:
+    """What stands behind the costs of edits: their intervals ("Bars") and the tokens that were predicted."""
+    known = costs["low"].notna() & (costs["low"] < costs["high"])
+    said = f"{intervals}: 95% intervals, documents drawn with replacement."
+    return join(
+        said if known.any() else "There is no interval, as fewer than five documents were read.",
+        f"n = {tables.count(costs['n_tokens'].max(), 'predicted token')} of "
+        f"{tables.count(costs['n_documents'].max(), 'document')}, from the second half of the windows.",
+    )
+
+
+def measured(run: Run) -> str:
+    """Which windows are behind a statistic in both gauges, the first half of which fixes the balanced one."""
+    return "from the second half of the windows" if run.manifest["corpus"]["n_windows"] > 1 else "from the one window"
 
 
 def shading(run: Run) -> str:

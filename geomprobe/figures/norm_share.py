@@ -4,7 +4,7 @@ from matplotlib.axes import Axes
 from matplotlib.lines import Line2D
 
 from geomprobe import tables
-from geomprobe.figures.drawing import Drawing, height, join, needs, scope, shading
+from geomprobe.figures.drawing import Drawing, height, join, measured, needs, scope, shading
 from geomprobe.figures.layout import crown, full_layer_key, head_lines, layer_axis, median_line, panels
 from geomprobe.figures.style import BLUE, GREY, VERMILION
 from geomprobe.run.reading import Run
@@ -52,7 +52,7 @@ def _caption(run: Run) -> str:
         "Thick: Σφ_norm over Σ(φ_norm + φ_angle) of a layer's heads. The balanced gauge scales keys against queries "
         "so that both are alike, which changes no attention; where the two gauges disagree lengths and angles are "
         "not identified.",
-        f"n = {n:,} rows a head, from the second half of the windows.",
+        f"n = {n:,} rows a head, {measured(run)}.",
         shading(run),
         scope(run),
     )

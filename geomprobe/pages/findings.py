@@ -6,6 +6,7 @@ from typing import Final
 from geomprobe.pages import (
     class_findings,
     direction_findings,
+    edit_findings,
     length_findings,
     logit_findings,
     model_findings,
@@ -30,6 +31,7 @@ TELLERS: Final[tuple[Callable[[Run], Finding | None], ...]] = (
     sink_findings.tell_learned_sink,
     sink_findings.tell_sink_tokens,
     sink_findings.tell_sink_classes,
+    sink_findings.tell_massive,
     split_findings.tell_values,
     class_findings.tell_approximate,
     class_findings.tell_function_tokens,
@@ -44,6 +46,7 @@ TELLERS: Final[tuple[Callable[[Run], Finding | None], ...]] = (
     direction_findings.tell_clusters,
     direction_findings.tell_neighbours,
     direction_findings.tell_frequency,
+    *edit_findings.TELLERS,
     model_findings.tell_parity,
 )
 

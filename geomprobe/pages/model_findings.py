@@ -192,6 +192,8 @@ def tell_gains(run: Run) -> Finding | None:
 
 def tell_gauge(run: Run) -> Finding | None:
     """What lengths mean here: without a norm that has no gain they are fixed only up to a rescaling."""
+    if tables.kind(run) == tables.INTERVENTION:  # where edits are told, in which gauge
+        return None
     normed = all(tables.normed_layers(run, vector) == tables.layers(run) for vector in VECTORS)
     if normed and tables.has(run, "gains") and bool((run.tables["gains"]["cv"].fillna(1) < 1e-6).all()):
         return None

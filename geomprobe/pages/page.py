@@ -7,7 +7,8 @@ from typing import Any, Final
 
 from jinja2 import Environment, PackageLoader, StrictUndefined
 
-from geomprobe.figures.catalogue import FIGURES
+from geomprobe import tables
+from geomprobe.figures.catalogue import FIGURES, figures_of
 from geomprobe.figures.saving import Saved, save_figures
 from geomprobe.pages import marking
 from geomprobe.pages.findings import findings, paragraphs
@@ -83,6 +84,7 @@ def page_content(run: Run, saved: dict[str, Saved]) -> dict[str, Any]:
     """What the templates are filled with."""
     return {
         "run": run,
+        "kind": tables.kind(run),
         "model": run.manifest["model"],
         "corpus": run.manifest["corpus"],
         "parity": run.manifest["parity"],
@@ -95,12 +97,12 @@ def page_content(run: Run, saved: dict[str, Saved]) -> dict[str, Any]:
 
 
 def page_figures(run: Run, saved: dict[str, Saved]) -> list[PageFigure]:
-    """All figures of the catalogue, the missing ones with the reason; pixels where vectors would be too large."""
+    """The figures that are of such a run, missing ones with the reason; pixels where vectors would be too large."""
     vectors = {name: not FIGURES[name].dense and _size(files.svg) <= VECTOR_LIMIT for name, files in saved.items()}
     if sum(_size(files.svg if vectors[name] else files.png) for name, files in saved.items()) > PAGE_LIMIT:
         vectors = dict.fromkeys(saved, False)
     made = []
-    for name in FIGURES:
+    for name in figures_of(run):
         drawing = FIGURES[name]
         if name not in saved:
             reason = drawing.missing(run) or "This figure was not drawn."

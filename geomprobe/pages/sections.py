@@ -1,5 +1,6 @@
 """The tables of a page: what a run's tables say, as text in cells."""
 
+import math
 from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -9,7 +10,10 @@ import pandas as pd
 from geomprobe import tables
 from geomprobe.figures.drawing import scope, shading
 from geomprobe.labels import WHOLE_MODEL
-from geomprobe.pages.wording import NOTHING, isolated, number, percent, signed
+from geomprobe.ledger.evidence import Checkpoint
+from geomprobe.ledger.ledger import make_ledger
+from geomprobe.ledger.writing import WORDS
+from geomprobe.pages.wording import NOTHING, change, coded, isolated, number, percent, signed
 from geomprobe.run.reading import Run
 from geomprobe.tables import count
 
@@ -18,18 +22,21 @@ MOST_TOKENS = 25
 
 @dataclass(frozen=True)
 class PageTable:
-    """A table as it is printed: every cell is text; the first column names the row."""
+    """A table as it is printed: every cell is text; the first column names the row, and all hold words in `prose`."""
 
     name: str
     title: str
     caption: str
     columns: Sequence[str]
     rows: Sequence[Sequence[str]]
+    prose: bool = False
 
 
 def page_tables(run: Run) -> list[PageTable]:
     """The tables of the page that this run has values for."""
-    made = [layer_table(run)]
+    if tables.kind(run) == tables.INTERVENTION:
+        return edit_tables(run)
+    made = [*claims_tables(run), layer_table(run)]
     if tables.has(run, "sink_tokens"):
         made.append(token_table(run))
     if tables.of_text(run) and tables.has(run, "class_attention"):
@@ -37,6 +44,72 @@ def page_tables(run: Run) -> list[PageTable]:
     if tables.has(run, "word_neighbours"):
         made.append(neighbour_table(run))
     return made
+
+
+def edit_tables(run: Run) -> list[PageTable]:
+    """What edits cost, in all their layers at once and, where that was asked for, in each by itself."""
+    joint = tables.joint_costs(run)
+    rows = [
+        [
+            coded(row["setting"]),
+            change(row["delta_ce"]),
+            _interval(row["low"], row["high"]),
+            number(row["kl"]),
+            change(row["delta_class_sink"]),
+            percent(row["displacement"]),
+        ]
+        for row in joint.to_dict("records")
+    ]
+    read = f"{count(joint['n_tokens'].max(), 'predicted token')} of {count(joint['n_documents'].max(), 'document')}"
+    most = joint["n_kept"].max()
+    kept = f" ({count(most, 'pair')} or channels kept their scale, as they could not be balanced)" if most else ""
+    caption = (
+        f"Edited in {tables.edited(run)} at once. loss: with the edit less without, nats a token predicted from "
+        "positions ≥ 16; its 95% interval is over documents (– for fewer than five). KL: of the next-token "
+        "distributions, without ‖ with, nats. Λ: of function words less that of content words, with the edit less "
+        "without, nats. keys moved by: mean ‖k′ − k‖/‖k‖ in the gauge of the edit. @balanced: made in the balanced "
+        f"gauge{kept}; sham: keys rewritten with themselves. n = {read}, from the second half of the windows. "
+        f"{scope(run)}"
+    )
+    columns = ["edit", "loss", "95% interval", "KL", "Λ of function words", "keys moved by"]
+    made = [PageTable("edits", "What edits cost", caption, columns, rows)]
+    single = tables.single_costs(run)
+    if len(single):
+        made.append(_single_table(run, single))
+    return made
+
+
+def _single_table(run: Run, single: pd.DataFrame) -> PageTable:
+    settings = list(dict.fromkeys(single["setting"]))
+    losses = single.pivot(index="layer", columns="setting", values="delta_ce")
+    rows = [[str(layer), *(change(row[name]) for name in settings)] for layer, row in losses.iterrows()]
+    caption = (
+        "Loss with the edit in that layer alone, less the loss without, in nats a token predicted from positions ≥ 16. "
+        f"n = {count(single['n_tokens'].max(), 'predicted token')}, from the second half of the windows. {scope(run)}"
+    )
+    return PageTable("edits-by-layer", "What edits of one layer cost", caption, ["layer", *settings], rows)
+
+
+def _interval(low: float, high: float) -> str:
+    return NOTHING if math.isnan(low) else f"{change(low)} to {change(high)}"
+
+
+def claims_tables(run: Run) -> list[PageTable]:
+    """The ledger of this run alone; none where the run has not what most claims need."""
+    if not tables.of_text(run) or not tables.has(run, "split", "type_stats"):
+        return []
+    ledger = make_ledger(Checkpoint(run))
+    rows = [
+        [row["claim"], row["title"], WORDS[row["verdict"]], row["sentence"]] for row in ledger.claims.to_dict("records")
+    ]
+    caption = (
+        "Claims about length, angle and sinks, each decided by a rule that was fixed before "
+        f"({ledger.dated.isoformat()}), on this run alone; what needs edits is not tested here. {ledger.n_primary} "
+        "primary endpoints share a level of 5% (Holm). A verdict is about this checkpoint. The command geomprobe "
+        f"claims {run.path.name} --out FOLDER writes the evidence; docs/claims.md says how each is decided."
+    )
+    columns = ["row", "claim", "verdict", "what was seen"]
+    return [PageTable("claims", "Which claims hold", caption, columns, rows, prose=True)]
 
 
 def neighbour_table(run: Run) -> PageTable:

@@ -1,13 +1,16 @@
 """What a run says about where attention sinks."""
 
+from collections.abc import Iterable
+
 from geomprobe import tables
-from geomprobe.labels import CLOSED_CLASSES
+from geomprobe.labels import CLOSED_CLASSES, FIRST
 from geomprobe.pages.finding import Finding, known
-from geomprobe.pages.wording import isolated, listing, percent
+from geomprobe.pages.wording import isolated, listing, number, percent, ranges
 from geomprobe.run.reading import Run
 from geomprobe.tables import count
 
 MOST_TOKENS = 4
+MOST_CHANNELS = 8  # more are counted and not listed
 PLURALS = {
     "function": "function words",
     "content": "content words",
@@ -124,6 +127,47 @@ def tell_sink_tokens(run: Run) -> Finding | None:
     )
     values = {"n_tokens": len(totals)} | {f"n_sink_{index}": int(row["n_sink"]) for index, row in enumerate(first)}
     return Finding("Where attention sinks", text, "sink_tokens", values)
+
+
+def tell_massive(run: Run) -> Finding | None:
+    """Which tokens have massive entries in the residual stream, in which channels and layers."""
+    if "massive" not in run.tables:
+        return None
+    rule = f"|x| > {tables.MASSIVE_SIZE}, and at least {tables.MASSIVE_RATIO:,} × the median of its window and layer"
+    table = run.tables["massive"]
+    if not len(table):
+        text = f"No entry of the residual stream is massive ({rule})."
+        return Finding("Where attention sinks", text, "massive", {"n_pairs": 0})
+    totals = tables.massive_totals(run)
+    first = totals.head(MOST_TOKENS).to_dict("records")
+    values: dict[str, float] = {"n_pairs": len(totals)}
+    named = []
+    for index, row in enumerate(first):
+        values |= {f"{name}_{index}": float(row[name]) for name in ("n", "n_seen", "max_abs")}
+        token = "position 0" if row["token_class"] == FIRST else isolated(str(row["token"]))
+        named.append(
+            f"{token} in channel {row['channel']} ({_numbered('layer', row['layers'])}, {row['n']:,} of "
+            f"{row['n_seen']:,} tokens × layers, |x| up to {number(row['max_abs'])})"
+        )
+    channels = table["channel"].unique()
+    many = len(channels) > MOST_CHANNELS
+    values |= {"n_channels": len(channels)} if many else {}
+    where = count(len(channels), "channel") if many else _numbered("channel", channels)
+    dropped = int(table.groupby("layer")["n_dropped"].first().sum())
+    values |= {"n_dropped": dropped} if dropped else {}
+    text = (
+        f"The residual stream that enters {_numbered('layer', table['layer'].unique())} has massive entries ({rule}), "
+        f"{count(len(totals), 'pair')} of token and channel in {where}"
+        f"{':' if len(totals) <= MOST_TOKENS else '; through the most layers'} {listing(named)}"
+        f"{f'; {dropped:,} more are of rarer pairs, which the table leaves out' if dropped else ''}."
+    )
+    return Finding("Where attention sinks", text, "massive", values)
+
+
+def _numbered(noun: str, numbers: Iterable[int]) -> str:
+    """Things by their numbers: "layer 3", "channels 5, 7–9"."""
+    numbers = [int(value) for value in numbers]
+    return f"{noun}{'' if len(numbers) == 1 else 's'} {ranges(numbers)}"
 
 
 def tell_sink_classes(run: Run) -> Finding | None:

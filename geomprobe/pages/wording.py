@@ -33,6 +33,12 @@ def signed(value: float) -> str:
     return "0.00" if text[1:] == "0.00" else text.replace("-", "−")
 
 
+def change(value: float) -> str:
+    """`number` with a sign, for what may be small: +0.0123, −2×10⁻⁷."""
+    text = number(value)
+    return text if text in (NOTHING, "0") or text.startswith("−") else f"+{text}"
+
+
 def percent(value: float) -> str:
     """A share as a percentage with one decimal; – for NaN."""
     return NOTHING if math.isnan(value) else f"{100 * value:.1f}%".replace("-", "−")
@@ -57,3 +63,8 @@ def ranges(numbers: Iterable[int]) -> str:
 def isolated(token: str) -> str:
     """A token, made visible, between the marks that keep it apart."""
     return f"{OPEN}{visible(token)}{CLOSE}"
+
+
+def coded(name: str) -> str:
+    """A name as it is typed, set as code."""
+    return f"{OPEN}{name}{CLOSE}"

@@ -9,6 +9,7 @@ from geomprobe.probes import loss  # isort: skip
 from geomprobe.probes import split  # isort: skip
 from geomprobe.probes import values  # isort: skip
 from geomprobe.probes import order  # isort: skip
+from geomprobe.probes import massive  # isort: skip
 from geomprobe.probes import clusters  # isort: skip
 from geomprobe.probes import neighbours  # isort: skip
 
@@ -18,6 +19,7 @@ __all__ = [
     "gains",
     "logits",
     "loss",
+    "massive",
     "neighbours",
     "norms",
     "order",

@@ -84,6 +84,14 @@ class OutputProbe(Probe):
         """Add one batch, in place: logits (batch, pos, vocabulary), ids (batch, pos)."""
 
 
+class ResidualProbe(Probe):
+    """A probe that looks at the residual stream: what enters a layer. Only of a text, and in a model of one stack."""
+
+    @abstractmethod
+    def look(self, state: State, index: int, hidden: Tensor, tokens: Tokens) -> None:
+        """Add one layer of one batch, in place: hidden (batch, pos, channel); padding is cut out before."""
+
+
 class StaticProbe(Probe):
     """A probe that needs no text: it reads the specification."""
 
@@ -115,6 +123,26 @@ def observe(probes: Sequence[tuple[Probe, State]], batch: QKBatch, *, rows: int 
                 probe.add(scratch, block)
         for (probe, state), scratch in zip(watchers, scratches, strict=True):
             probe.close(state, part, scratch)
+
+
+def show(probes: Sequence[tuple[ResidualProbe, State]], index: int, hidden: Tensor, tokens: Tokens) -> None:
+    """Hand what enters one layer of one batch to probes; padding is cut out first.
+
+    Parameters
+    ----------
+    probes : sequence of (ResidualProbe, State)
+    index : int
+        Which layer of ModelSpec this is.
+    hidden : Tensor (batch, pos, channel)
+    tokens : Tokens
+    """
+    parts = [(hidden, tokens)]
+    if not bool(tokens.valid.all()):
+        rows = [(item, row.nonzero().flatten()) for item, row in enumerate(tokens.valid)]
+        parts = [(hidden[item : item + 1, at], tokens.select(item, at)) for item, at in rows if len(at)]
+    for shown, those in parts:
+        for probe, state in probes:
+            probe.look(state, index, shown, those)
 
 
 def add_at(total: Tensor, index: Tensor, value: Tensor) -> None:

@@ -12,11 +12,13 @@ from torch import Tensor
 from geomprobe.attention.batch import QKBatch
 from geomprobe.attention.spec import LayerSpec, Spec
 from geomprobe.errors import ParityError, at_least
-from geomprobe.labels import CLASS_INDEX, FIRST, FROM_ROW, GAUGES, TOKEN_CLASSES, UNIONS
+from geomprobe.labels import FROM_ROW, GAUGES
+from geomprobe.probes import split_types as by_type
 from geomprobe.probes.base import PROBES, HalvedProbe, State, VectorProbe, add_at, counts, zeros
 from geomprobe.stats import gauge as gauges
+from geomprobe.stats import moments
+from geomprobe.stats.histogram import Bins
 from geomprobe.stats.shares import Rows, bucket_rho, explained, fidelity, leverage, norm_share
-from geomprobe.stats.suffix import contrast_parts, first_contrast, neighbours_of, queries_of
 
 RAW, BALANCED = range(len(GAUGES))
 OUT, IN = 0, 1  # position 0
@@ -24,6 +26,9 @@ FIRSTS = ("out", "in")
 ALL_DOCUMENTS = -1
 BUCKET = 64
 GAUGE_ERROR = 1e-5
+LENGTHS = Bins(low=-3, high=3, per_unit=10)  # of the log of a key's length over its head's usual one
+LIFTS = Bins(low=-8, high=8, per_unit=4)  # of the log of the attention that a key receives over its uniform share
+_BY_DOCUMENT = ("empty", "angle", "length", "tv")
 _SUMS = ("empty", "angle", "length", "tv", "xy", "xx", "yy", "leverage")
 _PLAIN, _CALIBRATING, _SETTLED = range(3)
 
@@ -31,7 +36,7 @@ _PLAIN, _CALIBRATING, _SETTLED = range(3)
 @PROBES.register("split")
 @dataclass(frozen=True)
 class Split(HalvedProbe, VectorProbe):
-    """The tables `split` and `class_split` (docs/schema.md).
+    """The tables `split`, `class_split`, `norm_lift`, `type_split`, `type_places` and `length_attention`.
 
     The first half of the windows fixes the balanced gauge, the second is measured, in both gauges.
 
@@ -60,14 +65,14 @@ class Split(HalvedProbe, VectorProbe):
         cell = (layers, heads, len(GAUGES), len(FIRSTS))
         state = {name: zeros(*cell) for name in _SUMS}
         state |= {name: zeros(*cell) for name in ("rho_z", "rho_weight", "beta")}
-        state |= {f"document_{name}": zeros(*cell, len(spec.corpus.documents)) for name in ("empty", "angle", "length")}
+        state |= {f"document_{name}": zeros(*cell, len(spec.corpus.documents)) for name in _BY_DOCUMENT}
         state |= {"n_rows": counts(layers, len(FIRSTS)), "n_windows": counts(layers)}
         state["document_rows"] = counts(layers, len(FIRSTS), len(spec.corpus.documents))
-        types = len(spec.corpus.types)
-        state |= {"type_n": counts(layers, types), "type_total": zeros(layers, heads, types)}
-        state["type_norm"] = zeros(layers, heads, len(GAUGES), types)
-        state |= {"first_n": counts(layers), "first_total": zeros(layers, heads)}
-        state["first_norm"] = zeros(layers, heads, len(GAUGES))
+        state |= by_type.init(spec)
+        documents = len(spec.corpus.documents)
+        lengths = moments.empty(layers, kv, len(GAUGES), len(FIRSTS), documents)
+        state |= {f"log_{name}": value for name, value in lengths.items()}
+        state["cloud"] = counts(layers, len(FIRSTS), LENGTHS.count * LIFTS.count)
         square = (layers, kv, width, width)
         state |= {"n": counts(layers), "n_q": counts(layers), "qq": zeros(*square), "kk": zeros(*square)}
         state |= {"k": zeros(layers, kv, width), "gauge_key": zeros(*square), "gauge_query": zeros(*square)}
@@ -100,6 +105,8 @@ class Split(HalvedProbe, VectorProbe):
     def merge(self, a: State, b: State) -> State:
         """Sums; the gauge is that of whichever has one, as parts of one run share it."""
         merged = super().merge(a, b)
+        logs = [{name: state[f"log_{name}"] for name in ("n", "mean", "m2")} for state in (a, b)]
+        merged |= {f"log_{name}": value for name, value in moments.merge(*logs).items()}
         settled = b if int(b["phase"]) == _SETTLED else a
         for name in ("gauge_key", "gauge_query", "gauge_centre", "n_kept"):
             merged[name] = settled[name].clone()
@@ -121,8 +128,10 @@ class Split(HalvedProbe, VectorProbe):
         own = None
         for gauge, query, key in measured:
             own = self._add_rows(state, batch, gauge, (query, key), own)
-            self._add_classes(state, batch, gauge, (query, key))
+            by_type.add(state, batch, gauge, (query, key), reach=self.reach, least=self.min_queries)
             self._add_rho(state, batch, gauge, key)
+            _add_lengths(state, batch, gauge, key)
+        self._add_cloud(state, batch)
         state["n_windows"][batch.index] += batch.n_sequences
 
     def _calibrate(self, state: State, batch: QKBatch) -> None:
@@ -192,7 +201,8 @@ class Split(HalvedProbe, VectorProbe):
         found = {**left, **fidelity(rows, rest), "leverage": leverage(rows, slope)}
         for name, value in found.items():
             state[name][index, :heads, gauge, first] += value.double().sum((0, 2)).cpu()
-        for name, value in left.items():
+        for name in _BY_DOCUMENT:
+            value = found[name]
             add_at(state[f"document_{name}"][index, :heads, gauge, first], batch.tokens.document, value.sum(2).T)
         beta = rest.log() + rows.query.log().mean(-1)
         state["beta"][index, :heads, gauge, first] += beta.double().sum(0).cpu()
@@ -202,25 +212,6 @@ class Split(HalvedProbe, VectorProbe):
             add_at(
                 state["document_rows"][index, first], batch.tokens.document, torch.full_like(batch.tokens.document, n)
             )
-
-    def _add_classes(self, state: State, batch: QKBatch, gauge: int, vectors: tuple[Tensor, Tensor]) -> None:
-        """The parts of Λ by type, and those of position 0."""
-        query, key = vectors
-        tokens, heads, index = batch.tokens, batch.q_heads, batch.index
-        late = torch.arange(batch.length, device=key.device) >= FROM_ROW
-        content = (tokens.token_class == CLASS_INDEX["content"]) & late
-        near, queries = neighbours_of(content, self.reach), queries_of(batch.visibility, self.reach)
-        total, norm = contrast_parts(query, key, neighbours=near, queries=queries, scale=batch.scale)
-        has = ((near.count > 0) & (queries.count >= self.min_queries) & late).flatten().nonzero().flatten()
-        kinds = tokens.type_index.flatten()[has]
-        add_at(state["type_norm"][index, :heads, gauge], kinds, norm.transpose(0, 1).flatten(1)[:, has])
-        whole, part, n = first_contrast(query, key, content, batch.visibility, reach=self.reach, scale=batch.scale)
-        state["first_norm"][index, :heads, gauge] += part.cpu()
-        if gauge == RAW:
-            add_at(state["type_n"][index], kinds, torch.ones_like(kinds))
-            add_at(state["type_total"][index, :heads], kinds, total.transpose(0, 1).flatten(1)[:, has])
-            state["first_total"][index, :heads] += whole.cpu()
-            state["first_n"][index] += n
 
     def _add_rho(self, state: State, batch: QKBatch, gauge: int, key: Tensor) -> None:
         """Key length against the attention received from the sampled queries behind, by buckets of positions."""
@@ -234,9 +225,26 @@ class Split(HalvedProbe, VectorProbe):
             state["rho_z"][batch.index, : batch.q_heads, gauge, first] += z
             state["rho_weight"][batch.index, : batch.q_heads, gauge, first] += weight
 
+    def _add_cloud(self, state: State, batch: QKBatch) -> None:
+        """Where each key stands by its length and by the attention that it receives, raw gauge."""
+        received = _received(batch, self.every)
+        at = torch.arange(FROM_ROW, batch.length, self.every, device=received.device)
+        visible = _visible(batch, at, IN)[:, 0]  # (batch or 1, row, key)
+        behind = visible & (at[:, None] > torch.arange(batch.length, device=at.device))
+        uniform = torch.where(behind, 1 / visible.sum(-1, keepdim=True), 0).sum(1) / behind.sum(1)  # (batch or 1, key)
+        lift = (received / uniform[:, None]).log()
+        length = batch.k["scored"].to(lift.dtype).norm(dim=-1).log()
+        usual = torch.where(length.isfinite(), length, torch.nan)[..., 1:].nanmean(-1, keepdim=True)
+        away = (length - usual).repeat_interleave(batch.q_heads // batch.kv_heads, dim=1)  # (batch, q_head, pos)
+        seen = received.isfinite() & away.isfinite()  # what receives nothing at all lies in the lowest bin
+        slot = _binned(away.nan_to_num(), LENGTHS) * LIFTS.count + _binned(lift.nan_to_num(), LIFTS)
+        for first, keys in ((OUT, slice(1, None)), (IN, slice(0, 1))):  # IN: position 0 alone
+            chosen = slot[..., keys][seen[..., keys]]
+            add_at(state["cloud"][batch.index, first], chosen, torch.ones_like(chosen))
+
     # ------------------------------------------------------------------ tables
     def summarise(self, state: State, spec: Spec) -> dict[str, pd.DataFrame]:
-        """Split and class_split."""
+        """The tables named above."""
         rows = [
             row
             for index, layer in enumerate(spec.model.layers)
@@ -244,47 +252,42 @@ class Split(HalvedProbe, VectorProbe):
             for first in (OUT, IN)
             for row in _split_rows(state, (index, gauge, first), layer)
         ]
-        classes = [
-            row
-            for index, layer in enumerate(spec.model.layers)
-            for gauge in self._told(state, index)
-            for row in self._class_rows(state, (index, gauge), layer, spec)
-        ]
-        return {"split": pd.DataFrame(rows, columns=_SPLIT), "class_split": pd.DataFrame(classes, columns=_CLASSES)}
+        told = by_type.tables(state, spec, lambda index: self._told(state, index), self.min_tokens)
+        return {"split": pd.DataFrame(rows, columns=_SPLIT), **told, "length_attention": _cloud_rows(state, spec)}
 
     def _told(self, state: State, index: int) -> tuple[int, ...]:
         settled = int(state["phase"]) == _SETTLED and int(state["n_kept"][index]) >= 0
         return (RAW, BALANCED) if settled else (RAW,)
 
-    def _class_rows(self, state: State, where: tuple[int, int], layer: LayerSpec, spec: Spec) -> list[dict[str, Any]]:
-        index, gauge = where
-        heads = layer.q_heads
-        n = state["type_n"][index].numpy()
-        kinds = np.array([CLASS_INDEX[name] for _, name in spec.corpus.types], dtype=np.int64)
-        enough = n >= self.min_tokens
-        total, norm = (
-            x.numpy() / np.maximum(n, 1)
-            for x in (state["type_total"][index, :heads], state["type_norm"][index, :heads, gauge])
-        )
-        members = {name: [CLASS_INDEX[name]] for name in TOKEN_CLASSES if name != FIRST}
-        members |= {name: [CLASS_INDEX[part] for part in parts] for name, parts in UNIONS.items()}
-        content = enough & np.isin(kinds, members["content"])
-        rows = []
-        for name, classes in members.items():
-            inside = enough & np.isin(kinds, classes)
-            parts = [_over(x, inside) - _over(x, content) for x in (total, norm)]  # each (q_head,)
-            rows += _class_table(layer, gauge, name, parts[0], parts[1], int(inside.sum()))
-        count = int(state["first_n"][index])
-        first = [state["first_total"][index, :heads].numpy(), state["first_norm"][index, :heads, gauge].numpy()]
-        whole, part = (x / count if count else np.full(heads, np.nan) for x in first)
-        return [*_class_table(layer, gauge, FIRST, whole, part, int(count > 0)), *rows]
-
 
 _SPLIT = (
     *("layer", "q_head", "gauge", "first", "document", "n_rows", "phi_norm", "phi_angle", "norm_attention_rho", "r2"),
-    *("tv", "beta", "leverage", "gauge_error", "n_kept"),
+    *("tv", "beta", "leverage", "k_log_mean", "k_log_sd", "n_keys", "gauge_error", "n_kept"),
 )
-_CLASSES = ("layer", "q_head", "token_class", "gauge", "class_sink", "norm_part", "angle_part", "n_types")
+
+
+def _binned(x: Tensor, bins: Bins) -> Tensor:
+    return ((x - bins.low) * bins.per_unit).floor().clamp(0, bins.count - 1).long()
+
+
+def _add_lengths(state: State, batch: QKBatch, gauge: int, key: Tensor) -> None:
+    """Moments of log key lengths by document, keys of length 0 left out."""
+    log = key.double().norm(dim=-1).log()  # (batch, kv_head, pos)
+    documents, own = batch.tokens.document.unique(return_inverse=True)  # of the batch: a text may have thousands
+    document = torch.nn.functional.one_hot(own, len(documents)).double()  # (batch, document)
+    at = documents.to(state["log_n"].device)
+    for first in (OUT, IN):
+        part = log[..., 1:] if first == OUT else log
+        length = part.shape[-1]
+        x = part.transpose(0, 1).flatten(1)  # (kv_head, token)
+        alive = x.isfinite()
+        member = document.repeat_interleave(length, dim=0) * alive[..., None]  # (kv_head, token, document)
+        new = moments.of_groups(torch.where(alive, x, 0), member)
+        where = (batch.index, slice(0, batch.kv_heads), gauge, first)
+        old = {name: state[f"log_{name}"][where][:, at] for name in new}
+        merged = moments.merge(old, {name: value.to(old["n"].device) for name, value in new.items()})
+        for name, value in merged.items():
+            state[f"log_{name}"][where][:, at] = value
 
 
 def _visible(batch: QKBatch, at: Tensor, first: int) -> Tensor:
@@ -357,6 +360,7 @@ def _split_rows(state: State, where: tuple[int, int, int], layer: LayerSpec) -> 
     windows = int(state["n_windows"][index])
     beta = np.exp(state["beta"][at].numpy() / windows) if windows else np.full(layer.q_heads, np.nan)
     common = {"layer": layer.layer, "gauge": GAUGES[gauge], "first": FIRSTS[first]}
+    lengths = _lengths(state, where, layer, slice(None))
     error = float(state["gauge_error"][index]) if gauge == BALANCED else math.nan
     rows: list[dict[str, Any]] = [
         {
@@ -371,25 +375,42 @@ def _split_rows(state: State, where: tuple[int, int, int], layer: LayerSpec) -> 
             "tv": mean["tv"][head],
             "beta": beta[head],
             "leverage": mean["leverage"][head],
+            **lengths[head],
             "gauge_error": error,
             "n_kept": max(0, int(state["n_kept"][index])) if gauge == BALANCED else 0,
         }
         for head in range(layer.q_heads)
     ]
-    return rows + _document_rows(state, where, common, layer.q_heads)
+    return rows + _document_rows(state, where, common, layer)
+
+
+def _lengths(state: State, where: tuple[int, int, int], layer: LayerSpec, documents: slice) -> list[dict[str, Any]]:
+    """Mean and spread of log key lengths over some documents, by q_head (that of its kv_head)."""
+    index, gauge, first = where
+    part = {n: state[f"log_{n}"][index, : layer.kv_heads, gauge, first, documents] for n in ("n", "mean", "m2")}
+    whole = {n: x[:, 0].numpy() for n, x in moments.pool(part, range(part["n"].shape[-1])).items()}
+    some = np.where(whole["n"] > 0, whole["n"], np.nan)
+    mean, spread = whole["mean"] + 0 * some, np.sqrt(whole["m2"] / some)
+    group = layer.q_heads // layer.kv_heads
+    return [
+        {"k_log_mean": mean[kv], "k_log_sd": spread[kv], "n_keys": int(whole["n"][kv])}
+        for kv in (head // group for head in range(layer.q_heads))
+    ]
 
 
 def _document_rows(
-    state: State, where: tuple[int, int, int], common: dict[str, Any], heads: int
+    state: State, where: tuple[int, int, int], common: dict[str, Any], layer: LayerSpec
 ) -> list[dict[str, Any]]:
-    """φ's by document, as intervals need them."""
+    """φ's, tv and key lengths by document, as intervals need them."""
     index, gauge, first = where
+    heads = layer.q_heads
     n = state["document_rows"][index, first].numpy()
-    sums = [state[f"document_{name}"][index, :heads, gauge, first].numpy() for name in ("empty", "angle", "length")]
+    sums = {name: state[f"document_{name}"][index, :heads, gauge, first].numpy() for name in _BY_DOCUMENT}
     rows = []
     for document in np.flatnonzero(n):
-        means = (torch.from_numpy(x[:, document] / n[document]) for x in sums)
-        norm, angle = norm_share(*means)
+        mean = {name: torch.from_numpy(x[:, document] / n[document]) for name, x in sums.items()}
+        norm, angle = norm_share(mean["empty"], mean["angle"], mean["length"])
+        lengths = _lengths(state, where, layer, slice(document, document + 1))
         rows += [
             {
                 **common,
@@ -398,30 +419,27 @@ def _document_rows(
                 "n_rows": int(n[document]),
                 "phi_norm": float(norm[head]),
                 "phi_angle": float(angle[head]),
+                "tv": float(mean["tv"][head]),
+                **lengths[head],
             }
             for head in range(heads)
         ]
     return rows
 
 
-def _over(values: np.ndarray, inside: np.ndarray) -> np.ndarray:
-    """Mean over some types: (q_head,); NaN over none."""
-    return values[:, inside].mean(axis=1) if inside.any() else np.full(len(values), np.nan)
-
-
-def _class_table(
-    layer: LayerSpec, gauge: int, name: str, total: np.ndarray, norm: np.ndarray, n_types: int
-) -> list[dict[str, Any]]:
-    return [
+def _cloud_rows(state: State, spec: Spec) -> pd.DataFrame:
+    """The table length_attention: only bins that hold something."""
+    cloud = state["cloud"].numpy().reshape(-1, len(FIRSTS), LENGTHS.count, LIFTS.count)
+    index, first, length, lift = np.nonzero(cloud)
+    layers = np.array([layer.layer for layer in spec.model.layers])
+    return pd.DataFrame(
         {
-            "layer": layer.layer,
-            "q_head": head,
-            "token_class": name,
-            "gauge": GAUGES[gauge],
-            "class_sink": total[head],
-            "norm_part": norm[head],
-            "angle_part": total[head] - norm[head],
-            "n_types": n_types,
+            "layer": layers[index],
+            "first": first == IN,
+            "length_low": LENGTHS.edges[length],
+            "length_high": LENGTHS.edges[length + 1],
+            "lift_low": LIFTS.edges[lift],
+            "lift_high": LIFTS.edges[lift + 1],
+            "count": cloud[index, first, length, lift],
         }
-        for head in range(layer.q_heads)
-    ]
+    )

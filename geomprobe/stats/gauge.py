@@ -102,11 +102,43 @@ class Gauge:
         (Tensor, Tensor)
             Shaped as given.
         """
-        kv_heads = key.shape[1]
         by, to, centre = (x.to(key.device, key.dtype) for x in (self.key, self.query, self.centre))
-        grouped = query.unflatten(1, (kv_heads, -1))  # (batch, kv_head, group, pos, channel)
-        moved = torch.einsum("bkgtc,kcd->bkgtd", grouped, to).flatten(1, 2)
-        return moved, torch.einsum("bktc,kcd->bktd", key - centre[None, :, None], by)
+        return _grouped(query, to), _by_head(key - centre[None, :, None], by)
+
+    def undo(self, query: Tensor, key: Tensor) -> tuple[Tensor, Tensor]:
+        """Queries and keys of this gauge as they were before `apply`; keys get their centre back.
+
+        The inverse of either matrix is taken to be the other's transpose, which it is where no product changes: through
+        what is no gauge vectors do not come back.
+
+        Parameters
+        ----------
+        query : Tensor (batch, q_head, pos, channel)
+        key : Tensor (batch, kv_head, pos, channel)
+
+        Returns
+        -------
+        (Tensor, Tensor)
+            Shaped as given.
+        """
+        by, to, centre = (x.to(key.device, key.dtype) for x in (self.key, self.query, self.centre))
+        return _grouped(query, by.mT), _by_head(key, to.mT) + centre[None, :, None]
+
+    def keys(self, key: Tensor) -> Tensor:
+        """Keys alone in this gauge: (batch, kv_head, pos, channel)."""
+        by, centre = (x.to(key.device, key.dtype) for x in (self.key, self.centre))
+        return _by_head(key - centre[None, :, None], by)
+
+
+def _by_head(x: Tensor, by: Tensor) -> Tensor:
+    """Rows times a matrix a head: (batch, kv_head, pos, channel)."""
+    return torch.einsum("bktc,kcd->bktd", x, by)
+
+
+def _grouped(x: Tensor, by: Tensor) -> Tensor:
+    """The same for queries, each by its kv_head's matrix: (batch, q_head, pos, channel)."""
+    grouped = x.unflatten(1, (len(by), -1))  # (batch, kv_head, group, pos, channel)
+    return torch.einsum("bkgtc,kcd->bkgtd", grouped, by).flatten(1, 2)
 
 
 def _root(matrix: Tensor) -> Tensor:

@@ -43,7 +43,7 @@ NOUNS = [word for line in CATEGORIES.splitlines() for word in line.split()[1:]]
 CONTEXT = 20
 SHAPE = {"window": 40, "windows": 4, "batch_size": 2, "context": CONTEXT, "quiet": True}
 BOTH = "norms,clusters,neighbours"
-WINDOWS = ["class_attention", "gains", "logits", "loss", "norms", "order", "sinks", "split", "values"]
+WINDOWS = ["class_attention", "gains", "logits", "loss", "massive", "norms", "order", "sinks", "split", "values"]
 HEADS = {"k": 2, "q": 4}
 OWN_WORDS = {"types", "contexts", "clusters", "neighbours", "map", "word_neighbours", "hubs"}
 

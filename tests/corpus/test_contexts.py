@@ -502,7 +502,8 @@ def test_a_large_category_does_not_crowd_out_the_others(tokenizer):
     contexts = find_contexts(source_of(text), tokenizer, plan(categories=asked, contrasts=False, max_types=20))
     found = Counter(kind.category for kind in contexts.types)
     assert found == {"many": 8, "animals": 6, "food": 6}
-    assert {kind.word for kind in contexts.types if kind.category == "many"} == set(asked["many"][:8])  # the first of the line
+    many = {kind.word for kind in contexts.types if kind.category == "many"}
+    assert many == set(asked["many"][:8])  # the first of the line
 
 
 # ------------------------------------------------------------------ words of one category side by side

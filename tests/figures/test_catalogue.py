@@ -12,12 +12,13 @@ from matplotlib.axes import Axes
 from matplotlib.backends.backend_agg import FigureCanvasAgg
 from matplotlib.figure import Figure
 
-from geomprobe.figures.catalogue import FIGURES
+from geomprobe import tables
+from geomprobe.figures.catalogue import FIGURES, figures_of
 from geomprobe.figures.style import style
 from geomprobe.run.reading import Run
 from tests.synthetic_run import rewrite, write_synthetic_run
 
-NAMES = list(FIGURES)
+NAMES = [name for name in FIGURES if FIGURES[name].kind == tables.ANALYSIS]  # the others: test_edit_figures
 
 
 @pytest.fixture(scope="module")
@@ -121,7 +122,7 @@ def test_draws_where_nothing_was_seen(name: str, tmp_path: Path) -> None:
         "class_attention": ["lift", "lambda", "class_sink", "neighbour_offset"],
         "gains": ["cv", "max_over_median"],
         "sink_rates": ["rate"],
-        "split": ["phi_norm", "phi_angle", "tv", "r2", "norm_attention_rho"],
+        "split": ["phi_norm", "phi_angle", "tv", "r2", "beta", "norm_attention_rho"],
         "class_split": ["class_sink", "norm_part", "angle_part"],
         "clusters": ["auc", "auc_low", "auc_high", "auc_shuffled"],
         "neighbours": ["self_retrieval_mrr", "stability", "purity_family", "rare_neighbour_share"],
@@ -139,6 +140,11 @@ def test_says_what_is_missing(name: str, tmp_path: Path) -> None:
     run = write_synthetic_run(tmp_path, qk_norm=True, n_layers=1)
     run = rewrite(run, **dict.fromkeys(run.tables))
     assert FIGURES[name].missing(run).endswith(".")
+
+
+def test_figures_of_a_kind_of_run(plain: Run) -> None:
+    assert figures_of(plain) == NAMES
+    assert {FIGURES[name].kind for name in FIGURES} == set(tables.KINDS)
 
 
 def test_drawing_changes_no_settings(plain: Run) -> None:

@@ -9,8 +9,9 @@ from geomprobe.attention.anatomy import examine
 from geomprobe.attention.batch import Tokens
 from geomprobe.attention.seam import attending, watching
 from geomprobe.attention.stages import Notebook
-from geomprobe.interventions.edits import Scene
-from geomprobe.interventions.trial import Calibration, Trial
+from geomprobe.interventions.calibration import Calibration
+from geomprobe.interventions.edits import Scene, parse_edit
+from geomprobe.interventions.trial import Trial
 from geomprobe.labels import CLASS_INDEX
 from geomprobe.testing import tiny_model
 
@@ -51,14 +52,16 @@ def as_tokens(token_class, document):
 class Reader:
     """A model, what is known of it from two windows, and how to try edits on others."""
 
-    def __init__(self, model, *, seed=0):
+    def __init__(self, model, *, seed=0, edits=()):
         self.model = model
         self.notebook = Notebook(attending(model))
         self.spec = examine(model, some_ids(1, 48, seed=5), notebook=self.notebook)
         ids, token_class = some_ids(2, seed=6), some_classes(2, seed=6)
-        self.calibration = Calibration(self.spec)
-        with torch.no_grad(), watching(model, lambda seen: self.calibration.add(seen, token_class), stages=False):
-            model(ids, use_cache=False)
+        self.calibration = Calibration(self.spec, [parse_edit(edit) for edit in edits])
+        for _ in range(self.calibration.passes):
+            with torch.no_grad(), watching(model, lambda seen: self.calibration.add(seen, token_class), stages=False):
+                model(ids, use_cache=False)
+            self.calibration.settle()
         self.known = self.calibration.known()
         self.trial = Trial(model, self.spec, self.notebook, self.known, seed)
 
@@ -70,11 +73,11 @@ class Reader:
         return [Scene(seen, self.known[seen.call.name], token_class, draw) for seen in found]
 
 
-def reader_of(family="llama", kernel=None, *, dtype=torch.float64, seed=0, **changes):
+def reader_of(family="llama", kernel=None, *, dtype=torch.float64, seed=0, edits=(), **changes):
     model = tiny_model(family, dtype=dtype, **changes)
     if kernel is not None:
         model.set_attn_implementation(kernel)
-    return Reader(model, seed=seed)
+    return Reader(model, seed=seed, edits=edits)
 
 
 def batches(ids, token_class, document, size):

@@ -15,13 +15,15 @@ from tests.interventions.shared import BASES, LENGTH, article_first, reader_of, 
 CLOSE = 1e-9
 TURNED = 1e-5  # transformers has its sines and cosines in float32
 FAMILIES = ("llama", "gemma3")
+DOSE = "^The dose of swap_angle must be between 0 and 1, or neutral_norm or permute_norm"
 EVERY = (
     "sham",
     "neutral_norm",
     "permute_norm",
     "swap_angle:1",
     "swap_angle:0.3",
-    "swap_angle:matched",
+    "swap_angle:neutral_norm",
+    "swap_angle:permute_norm",
     "neutral_query",
     "scale_class:function:0.5",
     "scale_class:all:0.5",
@@ -47,6 +49,12 @@ def scenes(reader):
 def edited(scene, text):
     setting = parse_edit(text)
     return EDITS[setting.edit](scene, setting)
+
+
+def moved_by(scene, key):
+    """Mean ‖k' − k‖/‖k‖ past position 0, in numpy."""
+    old, new = scene.key.double().numpy()[:, :, 1:], key.double().numpy()[:, :, 1:]
+    return (np.linalg.norm(new - old, axis=-1) / np.linalg.norm(old, axis=-1)).mean()
 
 
 def lengths(x):
@@ -83,13 +91,15 @@ def test_the_dtype_stays(text):
 
 
 @pytest.mark.parametrize("text", EVERY)
-def test_a_key_of_length_0_stays_finite(text):
+def test_a_key_of_length_0_stays(text):
     scene = reader_of("llama").scenes()[0]
     call = scene.seen.call
     key = call.key.clone()
     key[:, :, 5] = 0
     empty = replace(scene, seen=replace(scene.seen, call=replace(call, key=key)))
-    assert all(torch.isfinite(x).all() for x in edited(empty, text))
+    made = edited(empty, text)
+    assert all(torch.isfinite(x).all() for x in made)
+    assert not made[1][:, :, 5].any()
 
 
 def test_the_sham_is_a_copy_bit_by_bit(scenes):
@@ -230,19 +240,54 @@ def test_the_full_dose_is_the_default(scenes):
     assert torch.equal(edited(scenes[0], "swap_angle")[1], edited(scenes[0], "swap_angle:1")[1])
 
 
-def test_matched_moves_keys_as_far_as_neutral_norm(scenes):
+@pytest.mark.parametrize("against", ["neutral_norm", "permute_norm"])
+def test_a_swap_set_against_lengths_moves_keys_as_far(scenes, against):
     for scene in scenes:
-        target = displacement(scene.key, edited(scene, "neutral_norm")[1])
-        _, key = edited(scene, "swap_angle:matched")
+        target = moved_by(scene, edited(scene, against)[1])
+        _, key = edited(scene, f"swap_angle:{against}")
         assert target > 0.01
-        assert displacement(scene.key, key) == pytest.approx(target, abs=1e-5)
+        assert moved_by(scene, key) == pytest.approx(target, abs=1e-8)
         assert np.abs(lengths(key) - lengths(scene.key)).max() <= CLOSE * lengths(key).max()
 
 
-def test_matched_stops_at_the_full_dose_where_that_is_not_enough(scenes):
+@pytest.mark.parametrize("against", ["neutral_norm", "permute_norm"])
+def test_its_dose_is_that_of_a_search_over_whole_vectors(scenes, against):
+    for scene in scenes:
+        target = moved_by(scene, edited(scene, against)[1])
+        low, high = 0.0, 1.0
+        for _ in range(40):
+            dose = (low + high) / 2
+            far = moved_by(scene, edited(scene, f"swap_angle:{dose!r}")[1]) > target
+            low, high = (low, dose) if far else (dose, high)
+        due = edited(scene, f"swap_angle:{low!r}")[1]
+        assert 0.01 < low < 0.99
+        assert (edited(scene, f"swap_angle:{against}")[1] - due).abs().max() <= 1e-7
+
+
+def test_it_swaps_with_the_same_tokens_as_the_lengths(scenes):
+    for scene in scenes:
+        one = replace(scene, seed=4)
+        for text in ("permute_norm", "swap_angle:permute_norm"):
+            assert not torch.equal(edited(scene, text)[1], edited(one, text)[1])
+        target = moved_by(one, edited(one, "permute_norm")[1])
+        assert target != moved_by(scene, edited(scene, "permute_norm")[1])
+        assert moved_by(one, edited(one, "swap_angle:permute_norm")[1]) == pytest.approx(target, abs=1e-8)
+
+
+def test_it_stops_at_the_full_dose_where_that_is_not_enough(scenes):
     scene = replace(scenes[0], known=replace(scenes[0].known, key=scenes[0].known.key * 100))
-    full, matched = edited(scene, "swap_angle:1")[1], edited(scene, "swap_angle:matched")[1]
-    assert (full - matched).abs().max() <= 1e-4
+    full, matched = edited(scene, "swap_angle:1")[1], edited(scene, "swap_angle:neutral_norm")[1]
+    assert torch.equal(full, matched)
+
+
+def test_it_moves_nothing_where_lengths_stay(scenes):
+    """Keys that are all as long as usual."""
+    call = scenes[0].seen.call
+    known = scenes[0].known
+    key = call.key / call.key.norm(dim=-1, keepdim=True) * known.key[None, :, None, None]
+    even = replace(scenes[0], seen=replace(scenes[0].seen, call=replace(call, key=key)))
+    for against in ("neutral_norm", "permute_norm"):
+        assert (edited(even, f"swap_angle:{against}")[1] - key).abs().max() <= 1e-7
 
 
 def test_displacement_is_the_mean_over_positions_past_0(scenes):
@@ -252,7 +297,8 @@ def test_displacement_is_the_mean_over_positions_past_0(scenes):
         found = [
             np.linalg.norm(new[at] - old[at]) / np.linalg.norm(old[at]) for at in np.ndindex(*old.shape[:3]) if at[2]
         ]
-        assert displacement(scene.key, key + 0.01) == pytest.approx(np.mean(found), rel=1e-9)
+        assert displacement(scene, key + 0.01) == pytest.approx(np.mean(found), rel=1e-9)
+        assert displacement(scene, scene.key) == 0
 
 
 def test_where_the_rotation_is_not_known_directions_are_not_swapped(scenes):
@@ -311,7 +357,22 @@ def test_member():
         ("scalar_gain", Setting("scalar_gain"), "scalar_gain"),
         ("swap_angle", Setting("swap_angle", 1.0), "swap_angle(1)"),
         ("swap_angle:0.25", Setting("swap_angle", 0.25), "swap_angle(0.25)"),
+        ("swap_angle:neutral_norm", Setting("swap_angle", against="neutral_norm"), "swap_angle(neutral_norm)"),
+        ("swap_angle:permute_norm", Setting("swap_angle", against="permute_norm"), "swap_angle(permute_norm)"),
         ("temperature:0.5", Setting("temperature", 0.5), "temperature(0.5)"),
+        ("permute_norm@balanced", Setting("permute_norm", gauge="balanced"), "permute_norm@balanced"),
+        ("permute_norm@raw", Setting("permute_norm"), "permute_norm"),
+        ("sham@balanced", Setting("sham", gauge="balanced"), "sham@balanced"),
+        (
+            "swap_angle:permute_norm@balanced",
+            Setting("swap_angle", against="permute_norm", gauge="balanced"),
+            "swap_angle(permute_norm)@balanced",
+        ),
+        (
+            "scale_class:function:0.5@balanced",
+            Setting("scale_class", 0.5, "function", gauge="balanced"),
+            "scale_class(function, 0.5)@balanced",
+        ),
         ("scale_class:function:-0.5", Setting("scale_class", -0.5, "function"), "scale_class(function, -0.5)"),
         ("equalise_class:article", Setting("equalise_class", 1.0, "article"), "equalise_class(article)"),
     ],
@@ -319,12 +380,6 @@ def test_member():
 def test_edits_are_read(text, due, shown):
     assert parse_edit(text) == due
     assert str(parse_edit(text)) == shown
-
-
-def test_a_matched_dose_is_nan():
-    found = parse_edit("swap_angle:matched")
-    assert math.isnan(found.strength)
-    assert str(found) == "swap_angle(matched)"
 
 
 @pytest.mark.parametrize(
@@ -340,8 +395,17 @@ def test_a_matched_dose_is_nan():
         ("scale_class:function:matched", r"^The strength of scale_class must be a number; got 'matched'\."),
         ("equalise_class", r"^equalise_class needs a token class behind it"),
         ("equalise_class:function:1", r"^equalise_class takes no strength; got 'equalise_class:function:1'\."),
-        ("swap_angle:1.5", r"^The dose of swap_angle must be between 0 and 1, or matched; got '1\.5'\."),
-        ("swap_angle:-0.1", r"^The dose of swap_angle must be between 0 and 1, or matched"),
+        ("swap_angle:1.5", rf"{DOSE}; got '1\.5'\."),
+        ("swap_angle:-0.1", DOSE),
+        ("swap_angle:matched", rf"{DOSE}; got 'matched'\."),
+        ("swap_angle:neutral_query", rf"{DOSE}; got 'neutral_query'\."),
+        ("swap_angle:neutral_norm:0.5", r"^swap_angle takes one strength; got 'swap_angle:neutral_norm:0\.5'\."),
+        ("temperature:neutral_norm", r"^The strength of temperature must be a number; got 'neutral_norm'\."),
+        ("permute_norm@", r"^The gauge of an edit must be raw or balanced, as in permute_norm@balanced; got"),
+        ("permute_norm@even", r"^The gauge of an edit must be raw or balanced, .* got 'permute_norm@even'\."),
+        ("permute@balanced", r"permute.*permute_norm"),
+        ("temperature:0@balanced", r"^temperature must be above 0; got '0'\."),
+        ("scalar_gain@balanced", r"^scalar_gain replaces a gain, which the norm has in the raw gauge; leave out @bal"),
         ("temperature:0", r"^temperature must be above 0; got '0'\."),
         ("temperature:nan", r"^temperature must be above 0; got 'nan'\."),
         ("temperature:warm", r"^The strength of temperature must be a number; got 'warm'\."),

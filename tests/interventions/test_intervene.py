@@ -20,13 +20,14 @@ from geomprobe.cli import app
 from geomprobe.cli.intervene import parse_layers
 from geomprobe.errors import InvalidParameter, ParityError, RunError, UnsupportedModel
 from geomprobe.labels import FROM_ROW
+from geomprobe.stats.gauge import Gauge
 from geomprobe.testing import tiny_model
 from tests.api.shared import SENTENCES
 
 SHAPE = {"window": 48, "windows": 5, "batch_size": 2, "quiet": True}
 TESTED = 3  # of five windows
 PREDICTED = SHAPE["window"] - 1 - FROM_ROW
-EDITS = ["neutral_norm", "temperature:0.7", "swap_angle:matched", "scale_class:function:0.5"]
+EDITS = ["neutral_norm", "temperature:0.7", "swap_angle:neutral_norm", "scale_class:function:0.5"]
 
 
 @pytest.fixture(scope="module")
@@ -101,7 +102,7 @@ def test_the_folder_holds_a_manifest_and_two_tables(done):
             "edits": [
                 "neutral_norm",
                 "temperature(0.7)",
-                "swap_angle(matched)",
+                "swap_angle(neutral_norm)",
                 "scale_class(function, 0.5)",
             ],
             "one_by_one": True,
@@ -123,8 +124,43 @@ def test_rows_of_the_table(done):
     by = whole.set_index(["setting", "layers"])
     assert abs(by.loc[("sham", "all"), "delta_ce"]) < 1e-4
     # In the second layer of an edit of all, each finds other keys than the other did.
-    found = [by.loc[(name, "0"), "displacement"] for name in ("swap_angle(matched)", "neutral_norm")]
+    found = [by.loc[(name, "0"), "displacement"] for name in ("swap_angle(neutral_norm)", "neutral_norm")]
     assert found[0] == pytest.approx(found[1], abs=1e-5)
+
+
+def test_it_has_a_page(done, capsys, monkeypatch):
+    text = (done.path / "report.html").read_text(encoding="utf-8")
+    assert "What edits cost" in text
+    assert "edit_layers" in text
+    assert (done.path / "figures" / "edit_layers.png").exists()
+    assert {file.name for file in done.path.iterdir()} == {"figures", "report.html", "report.md", "run.json", "tables"}
+    (done.path / "report.html").unlink()
+    monkeypatch.setattr(sys, "argv", ["geomprobe", "report", str(done.path), "--quiet"])
+    assert app.run() == 0
+    assert capsys.readouterr().out == f"{done.path / 'report.html'}\n"
+    assert (done.path / "report.html").read_text(encoding="utf-8") == text
+
+
+def test_edits_in_the_balanced_gauge(intervene):
+    edits = ["permute_norm", "permute_norm@balanced", "swap_angle:permute_norm@balanced"]
+    run = intervene(edits)
+    table = run.tables["interventions"]
+    whole = table[table["document"] == -1].set_index("setting")
+    assert list(whole.index) == ["sham", "sham@balanced", edits[0], edits[1], "swap_angle(permute_norm)@balanced"]
+    assert (whole["gauge"] == ["raw", "balanced", "raw", "balanced", "balanced"]).all()
+    assert abs(whole.loc["sham@balanced", "delta_ce"]) < 1e-4
+    assert whole.loc["permute_norm", "displacement"] != whole.loc["permute_norm@balanced", "displacement"]
+    assert "permute_norm@balanced" in (run.path / "report.md").read_text(encoding="utf-8")
+
+
+def test_a_balanced_sham_that_costs_something_is_refused(intervene, monkeypatch, tmp_path):
+    """As through what is no gauge: queries that are taken there and come back longer."""
+    own = Gauge.undo
+    monkeypatch.setattr(Gauge, "undo", lambda gauge, query, key: own(gauge, query * 1.5, key))
+    said = r"^Rewriting keys with themselves in 2 layers \(sham@balanced\) changes the loss by .* a token"
+    with pytest.raises(ParityError, match=said):
+        intervene(["permute_norm@balanced"])
+    assert list(tmp_path.iterdir()) == []
 
 
 def test_the_model_is_left_alone(intervene, tokenizer):
@@ -179,6 +215,7 @@ def test_other_settings_are_another_run(intervene, monkeypatch, tmp_path, change
         return nothing
 
     monkeypatch.setattr(experiment, "_try", skip)
+    monkeypatch.setattr(experiment.page, "write_page", lambda _run: None)  # of such a table there is none
     edits = ["temperature:1.0000002", *EDITS[1:]]
     assert intervene(edits, out=None).path != intervene(**{"edits": edits, "out": None, **change}).path
 
@@ -211,9 +248,9 @@ def halves(intervene, monkeypatch):
                 super().__init__(*args)
                 found["known"].append(self.known)
 
-            def _forward(self, ids, *args):
-                found["tried"] += ids.tolist()
-                return super()._forward(ids, *args)
+            def _forward(self, now):
+                found["tried"] += now.batch.ids.tolist()
+                return super()._forward(now)
 
         own = experiment.call
 
@@ -249,6 +286,21 @@ def test_each_half_leaves_no_trace_in_the_other(halves):
         assert torch.equal(second.known[0][name].by_class.nan_to_num(-9), known.by_class.nan_to_num(-9))
         assert not torch.equal(first.known[0][name].key, known.key)
     assert not rows(second, of=free).equals(rows(plain, of=free))
+
+
+def test_nor_does_it_in_the_balanced_gauge(halves):
+    """What gauge is balanced, and what lengths are usual in it, is read off the first half, in two passes."""
+    edits = ["neutral_norm@balanced", "swap_angle:permute_norm@balanced"]
+    plain, first, second = (halves(windows, edits) for windows in ([], [0, 1], [2, 3, 4]))
+    assert plain.calibrated == 2 * plain.corpus.ids[:2].tolist()
+    for name, known in plain.known[0].items():
+        balanced = known.balanced
+        for found, same in ((second, True), (first, False)):
+            other = found.known[0][name].balanced
+            for part in ("key", "query"):
+                assert torch.equal(getattr(other, part), getattr(balanced, part)) is same
+                assert torch.equal(getattr(other.gauge, part), getattr(balanced.gauge, part)) is same
+    assert not first.table.equals(plain.table)
 
 
 def test_documents_are_those_of_the_second_half(halves):
@@ -311,7 +363,7 @@ def test_an_encoder_leaves_nothing(intervene, tokenizer, tmp_path):
 def test_a_sham_that_costs_something_is_refused(intervene, monkeypatch, tmp_path):
     monkeypatch.setattr(experiment, "SHAM_LIMIT", -1.0)
     with pytest.raises(
-        ParityError, match=r"^Rewriting keys with themselves in 2 layers changes the loss by .* a token"
+        ParityError, match=r"^Rewriting keys with themselves in 2 layers \(sham\) changes the loss by .* a token"
     ):
         intervene(["sham"])
     assert list(tmp_path.iterdir()) == []

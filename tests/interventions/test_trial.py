@@ -1,5 +1,6 @@
 """Edits on their way to the kernel, and what they cost, against loops and against models changed by hand."""
 
+import dataclasses
 import importlib
 import math
 import sys
@@ -12,10 +13,12 @@ import transformers
 
 from geomprobe.attention.seam import editing, watching
 from geomprobe.errors import InvalidParameter, UnsupportedModel
+from geomprobe.interventions import trial
 from geomprobe.interventions.edits import Scene, member, parse_edit
-from geomprobe.interventions.trial import SHAM, Variant, variants_of
-from geomprobe.labels import CLASS_INDEX, FROM_ROW, TOKEN_CLASSES
-from tests.interventions.shared import CASES, LENGTH, Reader, batches, reader_of, some_classes, some_ids
+from geomprobe.interventions.trial import SHAM, Batch, Variant, variants_of
+from geomprobe.labels import CLASS_INDEX, CLOSED_CLASSES, FROM_ROW, TOKEN_CLASSES
+from geomprobe.stats.suffix import contrast, neighbours_of, queries_of
+from tests.interventions.shared import CASES, LENGTH, Reader, as_tokens, batches, reader_of, some_classes, some_ids
 
 DOCUMENTS = torch.tensor([0, 2, 0])  # of three windows; document 1 has none
 PREDICTED = LENGTH - 1 - FROM_ROW
@@ -263,6 +266,45 @@ def test_the_change_of_the_contrast_grows_with_the_logits():
     assert more == pytest.approx(2 * base, rel=1e-3)
 
 
+@pytest.mark.parametrize("family", ["llama", "gemma3"])
+def test_sums_of_the_contrast_are_those_of_all_heads(family):
+    """Grouped queries and sliding windows: the heads that share a key may be summed first."""
+    reader = reader_of(family)
+    seen, token_class = [], some_classes(2, seed=1)
+    batch = Batch(some_ids(2, seed=1), as_tokens(token_class, torch.tensor([0, 1])), 0)
+    with torch.no_grad(), watching(reader.model, seen.append, stages=False):
+        reader.model(batch.ids, use_cache=False)
+    late = torch.arange(LENGTH) >= FROM_ROW
+    closed = torch.isin(token_class, torch.tensor([CLASS_INDEX[name] for name in CLOSED_CLASSES]))
+    content = (token_class == CLASS_INDEX["content"]) & late
+    for found in seen:
+        near, queries = neighbours_of(content, 8), queries_of(found.call.visibility(), 8)
+        value = contrast(found.call.query, found.call.key, neighbours=near, queries=queries, scale=found.call.scale)
+        has = (near.count > 0) & (queries.count >= 16) & late
+        for sums, inside in zip(batch.class_sums(found), (closed, content), strict=True):
+            own = torch.cat([value[:, head][inside & has] for head in range(4)])
+            assert len(own) > 20
+            assert sums[0] == pytest.approx(float(own.sum()), rel=1e-9)
+            assert sums[1] == len(own)
+
+
+def test_layers_before_the_edited_one_are_not_looked_at_again(llama, monkeypatch):
+    edits = ["neutral_norm", "swap_angle:permute_norm"]
+    looked, own = [], Batch.class_sums
+
+    def noting(batch, seen):
+        looked.append(seen.call.layer)
+        return own(batch, seen)
+
+    monkeypatch.setattr(Batch, "class_sums", noting)
+    due = tried(llama, edits, one_by_one=True)
+    assert looked == [0, 1] * 4 + [0, 1, 1] * 2  # without, and all with the sham; then each layer by itself
+    original = trial._Pass
+    monkeypatch.setattr(trial, "_Pass", lambda *args: dataclasses.replace(original(*args), touched=True))
+    pd.testing.assert_frame_equal(tried(llama, edits, one_by_one=True), due)
+    assert len(looked) == 14 + 2 * 8
+
+
 # ------------------------------------------------------------------ what is drawn
 def test_draws_are_the_same_for_all_edits(llama, monkeypatch):
     drawn = []
@@ -385,5 +427,9 @@ def test_variants():
         ("neutral_norm", (5,)),
     ]
     assert len(variants_of([norm], (2,), one_by_one=True)) == 2  # one layer is all there is
+    balanced = variants_of([norm, parse_edit("neutral_norm@balanced")], (2, 5), one_by_one=True)
+    assert [str(v.setting) for v in balanced[:4]] == ["sham", "sham@balanced", "neutral_norm", "neutral_norm@balanced"]
+    assert all(len(v.layers) == 2 for v in balanced[:4])
+    assert len(balanced) == 8
     twice = variants_of([norm, norm], (0, 1), one_by_one=False)
     assert [str(v.setting) for v in twice] == ["sham", "neutral_norm"]

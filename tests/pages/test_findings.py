@@ -10,7 +10,7 @@ import pytest
 
 from geomprobe.pages.finding import Finding
 from geomprobe.pages.findings import findings, paragraphs
-from geomprobe.pages.wording import CLOSE, OPEN, number, percent, signed
+from geomprobe.pages.wording import CLOSE, OPEN, isolated, number, percent, signed
 from geomprobe.run.reading import Run
 from tests.synthetic_run import rewrite, write_synthetic_run
 
@@ -114,6 +114,43 @@ def test_sink_classes(plain: Run) -> None:
     share = table[table["token_class"] == "article"]["n_sink"].sum() / table["n_sink"].sum()
     assert finding.values["share_function"] == pytest.approx(share)
     assert sum(value for name, value in finding.values.items() if name != "n") == pytest.approx(1)
+
+
+def test_massive(plain: Run) -> None:
+    table = plain.tables["massive"]
+    finding = with_value(plain, "n_pairs", "massive")
+    assert finding.values["n_pairs"] == 5
+    assert finding.values["n_dropped"] == 5 * (1 + 2 + 3 + 4 + 5)
+    groups = table.groupby(["token_id", "channel"])
+    sums = groups.agg(layers=("layer", "size"), n=("n", "sum"), top=("max_abs", "max"))
+    sums = sums.sort_values(["layers", "n"])[::-1]
+    assert [finding.values[f"n_{index}"] for index in range(4)] == list(sums["n"])[:4]
+    assert [finding.values[f"max_abs_{index}"] for index in range(4)] == list(sums["top"])[:4]
+    for words in (
+        "The residual stream that enters layers 1–5 has massive entries (|x| > 100, and at least 1,000 × the median",
+        "5 pairs of token and channel in channels 7–8 and 11; through the most layers position 0 in channel 11 ",
+        "(layers 1–5, 320 of 320 tokens × layers, |x| up to 64,005)",
+        f"{isolated(chr(10))} in channel 7 (layers 1–4, 400 of 480 tokens × layers, |x| up to 100,004)",
+        "; 75 more are of rarer pairs, which the table leaves out.",
+    ):
+        assert words in finding.text
+
+
+def test_massive_in_few_words(tmp_path: Path) -> None:
+    run = write_synthetic_run(tmp_path, qk_norm=False)
+    table = run.tables["massive"]
+    one = table[(table["token_id"] == -1) & (table["layer"].isin([2, 4]))].assign(n_dropped=0)
+    run = rewrite(run, massive=one)
+    finding = with_value(run, "n_pairs", "massive")
+    assert "that enters layers 2 and 4 has massive entries" in finding.text
+    assert "1 pair of token and channel in channel 11: position 0 in channel 11 (layers 2 and 4, 128 of" in finding.text
+    assert "n_dropped" not in finding.values
+    many = pd.concat([one.assign(channel=channel) for channel in range(20, 32)])
+    assert "12 pairs of token and channel in 12 channels; through the most layers" in texts(rewrite(run, massive=many))
+    none = with_value(rewrite(run, massive=table.iloc[:0]), "n_pairs", "massive")
+    rule = "|x| > 100, and at least 1,000 × the median of its window and layer"
+    assert none.text == f"No entry of the residual stream is massive ({rule})."
+    assert "massive" not in texts(rewrite(run, massive=None))
 
 
 def test_function_tokens(plain: Run) -> None:

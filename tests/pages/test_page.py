@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from geomprobe.figures.catalogue import FIGURES
+from geomprobe.figures.catalogue import FIGURES, figures_of
 from geomprobe.pages.page import write_page
 from geomprobe.run.reading import Run
 from tests.synthetic_run import rewrite, write_synthetic_run
@@ -81,17 +81,25 @@ def test_token_text_is_escaped(written: tuple[Run, str, str]) -> None:
 def test_figures(written: tuple[Run, str, str]) -> None:
     run, page, markdown = written
     seen = Seen(page)
-    drawn = [name for name in FIGURES if FIGURES[name].missing(run) is None]
+    drawn = [name for name in figures_of(run) if FIGURES[name].missing(run) is None]
     assert [figure["id"] for figure in seen.all("figure")] == drawn
     images = seen.all("img")
     assert len(images) == len(drawn)
     assert all(len(image["alt"]) > 40 for image in images)
     text = " ".join("".join(seen.text).split())
-    for name in FIGURES:
+    for name in figures_of(run):
         said = FIGURES[name].caption(run) if name in drawn else FIGURES[name].missing(run)
         assert " ".join(said.split()) in text
         assert (f"figures/{name}.png" in markdown) == (name in drawn)
         assert (run.path / "figures" / f"{name}.png").exists() == (name in drawn)
+
+
+def test_figures_of_edits_are_not_even_missing(written: tuple[Run, str, str]) -> None:
+    _, page, markdown = written
+    for text in (page, markdown):
+        for name in ("edit_layers", "dose_response"):
+            assert name not in text
+            assert FIGURES[name].title not in text
 
 
 def test_the_run_without_a_norm_says_so_in_words(written: tuple[Run, str, str]) -> None:
@@ -113,7 +121,7 @@ def test_headings_and_sections(written: tuple[Run, str, str]) -> None:
 def test_markdown_tables_are_whole(written: tuple[Run, str, str]) -> None:
     _, _, markdown = written
     blocks = re.findall(r"(?:^\|.*\n)+", markdown, flags=re.MULTILINE)
-    assert len(blocks) == 6
+    assert len(blocks) == 7
     for block in blocks:
         widths = {len(re.findall(r"(?<!\\)\|", row)) for row in block.splitlines()}
         assert len(widths) == 1, block

@@ -17,14 +17,25 @@ from geomprobe.probes.sinks import Sinks
 
 @pytest.mark.parametrize("check", list(testing.checks()), ids=lambda check: check.__name__)
 @pytest.mark.parametrize(
-    "name", ["norms", "gains", "logits", "sinks", "class_attention", "loss", "split", "values", "order"]
+    "name", ["norms", "gains", "logits", "sinks", "class_attention", "loss", "split", "values", "order", "massive"]
 )
 def test_every_probe(name, check):
     check(PROBES[name]())
 
 
 def test_all_probes_are_named_above():
-    assert list(PROBES) == ["norms", "gains", "logits", "sinks", "class_attention", "loss", "split", "values", "order"]
+    assert list(PROBES) == [
+        "norms",
+        "gains",
+        "logits",
+        "sinks",
+        "class_attention",
+        "loss",
+        "split",
+        "values",
+        "order",
+        "massive",
+    ]
 
 
 @dataclass(frozen=True)

@@ -333,3 +333,45 @@ def test_a_gauge_that_is_none_changes_attention():
     ):
         before, after = logits(query, key), logits(*damaged.apply(query, key))
         assert (after - before).abs().max() > 1e-3 * before.abs().max()
+
+
+# ------------------------------------------------------------------ and back
+@BOTH
+@ALL
+def test_undo_brings_vectors_back(name, centred):
+    query, key = draw(13)
+    found = gauge_of(query, key, name, centred=centred)
+    made = found.apply(query, key)
+    assert all((a - b).abs().max() > 0.1 for a, b in zip(made, (query, key), strict=True))
+    for a, b in zip(found.undo(*made), (query, key), strict=True):
+        assert a.shape == b.shape
+        assert (a - b)[:, :, 1:].abs().max() <= 1e-12 * b[:, :, 1:].abs().max()
+        assert (a - b).abs().max() <= 1e-12 * b.abs().max()
+    assert torch.equal(found.keys(key), made[1])
+
+
+@BOTH
+@ALL
+def test_undo_changes_no_attention_either(name, centred):
+    """Whatever vectors are made in the gauge, taken back they attend as they do in it."""
+    query, key = draw(14)
+    found = gauge_of(query, key, name, centred=centred)
+    rng = torch.Generator().manual_seed(0)
+    query, key = (torch.randn(x.shape, generator=rng, dtype=torch.float64) for x in (query, key))
+    inside, outside = logits(query, key), logits(*found.undo(query, key))
+    moved = outside - inside
+    if found.centre.any():  # one number a row
+        assert moved.abs().max() > 0.1
+        moved = moved - moved[..., :1]
+    assert moved.abs().max() <= 1e-11 * outside.abs().max()
+
+
+def test_undo_of_what_is_no_gauge_does_not_bring_vectors_back():
+    query, key = draw(15)
+    found = gauge_of(query, key, "partial half")
+    for damaged in (
+        Gauge(found.key, found.query * 1.01, found.centre, 0),
+        Gauge(found.key, found.key, found.centre, 0),
+    ):
+        back = damaged.undo(*damaged.apply(query, key))
+        assert all((a - b)[:, :, 1:].abs().max() > 1e-3 for a, b in zip(back, (query, key), strict=True))

@@ -1,0 +1,1 @@
+"""The ledger of claims: what a run's tables say of each, by rules that were fixed before."""
