@@ -45,6 +45,7 @@ def claims(
 
 def _print(found: "Claims") -> None:
     from rich.console import Console
+    from rich.markup import escape
     from rich.table import Table
 
     from geomprobe.ledger.writing import WORDS
@@ -52,12 +53,14 @@ def _print(found: "Claims") -> None:
     console = Console()
     console = console if console.is_terminal else Console(width=_WIDE)
     for ledger in found.ledgers:
-        shown = Table(title=f"{ledger.name}: which claims hold", title_justify="left", pad_edge=False, show_lines=True)
+        shown = Table(
+            title=f"{escape(ledger.name)}: which claims hold", title_justify="left", pad_edge=False, show_lines=True
+        )
         for title in ("", "claim", "verdict", "what was seen"):
             shown.add_column(title, overflow="fold")
         for row in ledger.claims.to_dict("records"):
             verdict = f"[{COLOURS[row['verdict']]}]{WORDS[row['verdict']]}[/]"
-            shown.add_row(row["claim"], row["title"], verdict, row["sentence"].replace("[", r"\["))
+            shown.add_row(row["claim"], row["title"], verdict, escape(row["sentence"]))
         console.print(shown)
         console.print(
             f"m = {ledger.n_primary} primary endpoints, decided together by Holm's procedure; thresholds of "

@@ -87,6 +87,11 @@ class Quantity:
     n_layers: int = 0
     n_heads: int = 0
 
+    @property
+    def refutes(self) -> bool:
+        """Whether its rule says when it speaks against the claim."""
+        return self.rule is not None and not math.isnan(self.rule.below)
+
     def interval(self, level: float) -> tuple[float, float]:
         """The interval that errs by `level`."""
         return interval(self.draws, level)
@@ -142,7 +147,7 @@ class Endpoint:
     agree : callable
         From a gauge and what its quantities say, by name, to what the gauge says.
     one_refutes : bool
-        Whether one quantity alone may speak against the claim; its p then pays for there being several.
+        Whether one quantity alone may speak against the claim; p and level then pay for there being several.
     """
 
     quantities: tuple[Quantity, ...]
@@ -164,14 +169,21 @@ class Endpoint:
         """Of the side that has more for it: all that it is decided by must say so, in every gauge."""
         if not self.deciding:
             return 1.0
-        return min(max(q.p_for() for q in self.deciding), max(self._p_against(gauge) for gauge in self.gauges))
+        for_ = max(self._shares(q) * q.p_for() for q in self.deciding)
+        return min(1.0, for_, max(self._p_against(gauge) for gauge in self.gauges))
 
     def _p_against(self, gauge: str) -> float:
-        found = [q.p_against() for q in self._of(gauge)]
-        if not self.one_refutes:
-            return max(found)
-        able = [p for p in found if p < 1]
-        return min(1.0, len(able) * min(able)) if able else 1.0
+        found = [self._shares(q) * q.p_against() for q in self._of(gauge)]
+        return min(found) if self.one_refutes else max(found)
+
+    def level_of(self, quantity: Quantity, level: float) -> float:
+        """The part of its level at which one of its quantities is asked: those that may refute alone share it."""
+        return level / self._shares(quantity)
+
+    def _shares(self, quantity: Quantity) -> int:
+        if not self.one_refutes or not quantity.refutes:
+            return 1
+        return sum(other.refutes for other in self._of(quantity.gauge))
 
     def _of(self, gauge: str) -> list[Quantity]:
         return [q for q in self.deciding if q.gauge in ("", gauge)]
@@ -180,7 +192,7 @@ class Endpoint:
         """What it says at a level: gauges that disagree leave it not identified."""
         said = set()
         for gauge in self.gauges:
-            mine = {q.name: q.speaks(level) for q in self._of(gauge)}
+            mine = {q.name: q.speaks(self.level_of(q, level)) for q in self._of(gauge)}
             said.add(self.agree(gauge, mine))
         return said.pop() if len(said) == 1 else NOT_IDENTIFIED
 

@@ -68,8 +68,8 @@ class Checkpoint:
 
     @cached_property
     def gainless(self) -> bool:
-        """Whether all norms of queries and keys multiply all channels alike, so that lengths are identified."""
-        if not self.normed or not self.has("gains"):
+        """Whether every layer's keys have a norm and all norms multiply all channels alike: lengths are identified."""
+        if not all(layer["k_norm"] is not None for layer in self.manifest["anatomy"]) or not self.has("gains"):
             return False
         return bool((self.run.tables["gains"]["cv"].abs() < 1e-9).all())
 
@@ -156,7 +156,8 @@ def share_of_lengths(run: Run, gauge: str) -> tuple[float, Floats, int]:
     sums = weighted.groupby("document")[["norm", "both"]].sum()
     data = ByDocument({name: sums[name].to_numpy(float) for name in ("norm", "both")})
     whole, drawn = data.whole(), data.drawn(n_draws())
-    return float(whole["norm"] / whole["both"]), drawn["norm"] / drawn["both"], data.n
+    estimate, draws = (x["norm"] / np.where(x["both"] > 0, x["both"], np.nan) for x in (whole, drawn))
+    return float(estimate), draws, data.n
 
 
 def spread_of_lengths(run: Run, gauge: str) -> tuple[float, Floats, int]:

@@ -38,7 +38,7 @@ def pooled(ledgers: Sequence[Ledger]) -> pd.DataFrame:
     rows = []
     for claim, (name, rule, threshold) in SIGNS.items():
         bound = math.log(of(rule, threshold)) if claim == "C2a" else of(rule, threshold)
-        sides: dict[str, list[int]] = {}
+        sides: dict[str, list[pd.Series]] = {}
         checkpoints = 0
         for ledger in ledgers:
             if claim == "C3" and not any(layer["k_norm"] for layer in ledger.manifest["anatomy"]):
@@ -51,8 +51,8 @@ def pooled(ledgers: Sequence[Ledger]) -> pd.DataFrame:
             checkpoints += 1
             away = mine.groupby("gauge")["estimate"].mean() - bound
             away = -away if claim == "C3" else away  # constant lengths: near a cosine is for the claim
-            sides.setdefault(str(ledger.manifest["family"]), []).append(_side(away))
-        signs = [_side(pd.Series(values)) for values in sides.values()]
+            sides.setdefault(str(ledger.manifest["family"]), []).append(away)
+        signs = [_side(pd.concat(several, axis=1).mean(axis=1)) for several in sides.values()]
         counted = [sign for sign in signs if sign]
         n, positive = len(counted), sum(sign > 0 for sign in counted)
         smallest = min(1.0, 2.0 ** (1 - n)) if n else math.nan

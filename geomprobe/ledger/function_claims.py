@@ -18,6 +18,7 @@ from geomprobe.ledger.study import (
     both_gauges,
     few_documents,
     gauges_of,
+    not_identified,
     not_tested,
     positive,
     somewhere,
@@ -68,6 +69,7 @@ def inflated_lengths(checkpoint: Checkpoint) -> Study:
             for name, (other, _) in lifts.items()
             if other.n_types >= least
         ]
+    few = few or not_identified(checkpoint)
     if few:
         return not_tested("C2a", few, tuple(replace(q, rule=None) for q in quantities))
     by_gauge = {q.gauge: q.estimate for q in quantities}
@@ -201,66 +203,37 @@ def _sink_classes(checkpoint: Checkpoint, cells: Cells, where: str, layers: list
 
 def because_of_length(checkpoint: Checkpoint) -> Study:
     """C2c: the part of the class sink that lies in lengths, where there is a sink and its keys are longer."""
-    if not checkpoint.has("type_split"):
-        return not_tested("C2c", "The probe split was not run, or this text has no token classes.")
-    rule = Rule(
-        f"interval above {of('C2c', 'share'):g} (refuted: below {of('C2c', 'no_share'):g})",
-        above=of("C2c", "share"),
-        below=of("C2c", "no_share"),
-    )
-    frame = checkpoint.run.tables["type_split"]
+    if not checkpoint.has("type_split", "type_stats"):
+        return not_tested("C2c", "The probe split or class_attention was not run, or this text has no token classes.")
     endpoints, shown, values = [], list(_doses(checkpoint)), {}
-    longer: dict[str, bool] = {}
     sinks: list[str] = []
     for where, layers in _depth(checkpoint.run):
         found = evidence.contrast(_sink_cells(checkpoint.run, layers), CLOSED_CLASSES, test=False)
         if found is None or not found.draws["lambda"].size or not np.quantile(found.draws["lambda"], 0.025) > 0:
             continue
         sinks.append(where)
-        quantities = []
-        for gauge in gauges_of(checkpoint, gainless_raw=True):
-            rows = frame[(frame["gauge"] == gauge) & frame["layer"].isin(layers)]
-            lengths = evidence.contrast(
-                evidence.cells_of(rows, "n", ("k_log_mean",), TOKENS), CLOSED_CLASSES, test=False
-            )
-            parts = evidence.contrast(
-                evidence.cells_of(rows, "n_sink", ("lambda", "norm_part"), TOKENS), CLOSED_CLASSES, test=False
-            )
-            if lengths is None or parts is None:
-                continue
-            apart = lengths.estimate["k_log_mean"]
-            longer[where] = longer.get(where, True) and apart > 0
-            share = parts.estimate["norm_part"] / parts.estimate["lambda"]
-            total = parts.draws["lambda"]
-            common: dict[str, Any] = {
-                "gauge": gauge,
-                "where": where,
-                "token_class": FUNCTION,
-                "n_types": parts.n_types,
-                "n_documents": parts.n_documents,
-                "n_layers": len(layers),
-            }
-            shown.append(Quantity("k_log_mean", apart, lengths.draws["k_log_mean"], **common))
-            quantities.append(
-                Quantity("norm_part_share", share, parts.draws["norm_part"] / positive(total), rule, **common)
-            )
-        if longer.get(where) and quantities:
-            values[where] = {q.gauge: q.estimate for q in quantities}
-            endpoints.append(Endpoint(tuple(quantities), all_agree))
+        both = [
+            pair for gauge in gauges_of(checkpoint, gainless_raw=True) for pair in _parts(checkpoint, gauge, layers)
+        ]
+        lengths, shares = [pair[0] for pair in both], [pair[1] for pair in both]
+        shown += lengths
+        if shares and all(q.estimate > 0 for q in lengths):
+            values[where] = {q.gauge: q.estimate for q in shares}
+            endpoints.append(Endpoint(tuple(shares), all_agree))
         else:
-            shown += [replace(q, rule=None) for q in quantities]
+            shown += [replace(q, rule=None) for q in shares]
+    reason = ""
     if not sinks:
-        return not_tested(
-            "C2c",
-            "Function words draw no more attention than content words here, so there is nothing to explain.",
-            tuple(shown),
-        )
-    if not endpoints:
+        reason = "Function words draw no more attention than content words here, so there is nothing to explain."
+    elif not endpoints:
         reason = (
             f"Where function words draw more attention than content words ({', '.join(sinks)}), their keys are not "
             "longer, so length cannot be why."
         )
-        return not_tested("C2c", reason, tuple(shown))
+    reason = reason or not_identified(checkpoint) or _too_little(endpoints)
+    if reason:
+        untold = [replace(q, rule=None) for one in endpoints for q in one.quantities]
+        return not_tested("C2c", reason, (*shown, *untold))
 
     def tell(_verdict: Verdict, _own: Sequence[Verdict]) -> str:
         parts = [
@@ -273,6 +246,48 @@ def because_of_length(checkpoint: Checkpoint) -> Study:
         )
 
     return Study("C2c", TITLES["C2c"], tell, tuple(endpoints), tuple(shown), combine=somewhere)
+
+
+def _parts(checkpoint: Checkpoint, gauge: str, layers: list[int]) -> list[tuple[Quantity, Quantity]]:
+    """How much longer keys of function words are, and the share of their sink that lies in it; none without types."""
+    frame = checkpoint.run.tables["type_split"]
+    rows = frame[(frame["gauge"] == gauge) & frame["layer"].isin(layers)]
+    lengths = evidence.contrast(evidence.cells_of(rows, "n", ("k_log_mean",), TOKENS), CLOSED_CLASSES, test=False)
+    parts = evidence.contrast(
+        evidence.cells_of(rows, "n_sink", ("lambda", "norm_part"), TOKENS), CLOSED_CLASSES, test=False
+    )
+    if lengths is None or parts is None:
+        return []
+    rule = Rule(
+        f"interval above {of('C2c', 'share'):g} (refuted: below {of('C2c', 'no_share'):g})",
+        above=of("C2c", "share"),
+        below=of("C2c", "no_share"),
+    )
+    common: dict[str, Any] = {
+        "gauge": gauge,
+        "where": tables.span(layers),
+        "token_class": FUNCTION,
+        "n_types": parts.n_types,
+        "n_documents": parts.n_documents,
+        "n_layers": len(layers),
+    }
+    share = parts.estimate["norm_part"] / parts.estimate["lambda"]
+    draws = parts.draws["norm_part"] / positive(parts.draws["lambda"])
+    return [
+        (
+            Quantity("k_log_mean", lengths.estimate["k_log_mean"], lengths.draws["k_log_mean"], **common),
+            Quantity("norm_part_share", share, draws, rule, **common),
+        )
+    ]
+
+
+def _too_little(endpoints: Sequence[Endpoint]) -> str:
+    """Why types or documents are too few for a verdict; empty where they are enough."""
+    least = int(thresholds()["statistics"]["least_types"])
+    found = [q for one in endpoints for q in one.deciding]
+    n = min((q.n_types for q in found), default=least)
+    few = few_documents(min(q.n_documents for q in found)) if found else ""
+    return few or ("" if n >= least else f"A verdict on a class needs {least} types; this text has {n} often enough.")
 
 
 def _doses(checkpoint: Checkpoint) -> list[Quantity]:

@@ -78,7 +78,7 @@ def make_ledger(checkpoint: Checkpoint) -> Ledger:
         verdict = study.verdict(own)
         claims.append((study.claim, study.title, verdict, study.tell(verdict, own)))
         for one, said in zip(study.endpoints, own, strict=True):
-            evidence += [_row(study, q, given[id(one)], said) for q in one.quantities]
+            evidence += [_row(study, q, one.level_of(q, given[id(one)]), said) for q in one.quantities]
         evidence += [_row(study, q, level, None) for q in study.shown]
     return Ledger(
         name=checkpoint.name,

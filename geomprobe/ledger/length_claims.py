@@ -28,6 +28,7 @@ from geomprobe.ledger.study import (
     edit_documents,
     few_documents,
     gauges_of,
+    not_identified,
     not_tested,
     pct,
     positive,
@@ -51,7 +52,7 @@ def length_or_angle(checkpoint: Checkpoint) -> Study:
     quantities: list[Quantity] = []
     rho: dict[str, float] = {}
     few = ""
-    for gauge in gauges_of(checkpoint):
+    for gauge in gauges_of(checkpoint, gainless_raw=True):
         estimate, draws, n = evidence.share_of_lengths(checkpoint.run, gauge)
         few = few or few_documents(n)
         common: dict[str, Any] = {"gauge": gauge, "n_documents": n, "n_layers": layers, "n_heads": heads}
@@ -63,8 +64,8 @@ def length_or_angle(checkpoint: Checkpoint) -> Study:
             few = few or few_documents(ratio.n_documents)
             quantities.append(replace(ratio, rule=ratio_rule))
     shown = tuple(q if q.rule is None else replace(q, rule=None) for q in quantities)
-    if few:
-        return not_tested("C1", few, shown)
+    if few or not_identified(checkpoint):
+        return not_tested("C1", few or not_identified(checkpoint), shown)
     missing = [g for g in rho if not any(q.name == "edit_ratio" and q.gauge == g for q in quantities)]
     if missing:
         edits = " ".join(
@@ -190,9 +191,10 @@ def constant_lengths(checkpoint: Checkpoint) -> Study:
     if not checkpoint.normed:
         shown = tuple(replace(q, rule=None) for q in [*quantities, *costs])
         return not_tested("C3", f"This model has no QK norm. For comparison: {seen[0].lower()}{seen[1:]}.", shown)
+    few = few or not_identified(checkpoint)
     if few:
         return not_tested("C3", few, tuple(replace(q, rule=None) for q in [*quantities, *costs]))
-    tried = {q.name for q in costs}
+    tried = {q.name for q in costs if q.rule is not None}
 
     def agree(_gauge: str, said: dict[str, Verdict]) -> Verdict:
         if REFUTED in said.values():
@@ -232,7 +234,7 @@ def _level_costs(checkpoint: Checkpoint) -> list[Quantity]:
                     edit,
                     float(whole["cost"] / whole["n"]),
                     drawn["cost"] / drawn["n"],
-                    rule,
+                    None if few_documents(data.n) else rule,
                     n_documents=data.n,
                     n_layers=checkpoint.n_layers,
                 )

@@ -108,6 +108,13 @@ def gauges_of(checkpoint: Checkpoint, *, gainless_raw: bool = False) -> list[str
     return [gauge for gauge in GAUGES if gauge in there]
 
 
+def not_identified(checkpoint: Checkpoint) -> str:
+    """Why one gauge cannot decide; empty where there are both, or lengths are identified."""
+    if checkpoint.gainless or set(gauges_of(checkpoint)) == set(GAUGES):
+        return ""
+    return "What is length and what is angle is not identified in this model, and this run has the raw gauge alone."
+
+
 def both_gauges(values: dict[str, float]) -> str:
     """A share in both gauges."""
     parts = [pct(value) for value in values.values()]

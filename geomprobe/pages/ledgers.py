@@ -96,6 +96,8 @@ def _with_growth(ledger: Ledger, checkpoint: Checkpoint, grown: tuple[Growth, ..
 
 
 def _write(made: Claims, folder: Path) -> tuple[Path, ...]:
+    if folder.exists() and not folder.is_dir():
+        raise RunError(f"{str(folder)!r} is a file; --out must name a folder.")
     names: dict[str, int] = {}
     files: list[Path] = []
     for ledger in made.ledgers:
