@@ -44,6 +44,8 @@ def test_nouns_of_a_category_point_alike(studied, name):
     assert (rows["auc_shuffled"] - 0.5).abs().max() <= 0.02
     residual = rows[rows["space"] == "residual"].set_index("layer")["auc"]
     assert residual.min() > 0.65  # in Gemma the first layers blur what the embedding separates
+    alone = rows[rows["space"] == "context"]["auc"].iloc[0]
+    assert 0.5 < alone < residual.min()  # what the contexts tell without a model
 
 
 def test_random_weights_know_no_meaning(studied):
@@ -54,11 +56,4 @@ def test_random_weights_know_no_meaning(studied):
     of_model = rows["space"] != "context"
     holds = (rows["auc_low"] <= 0.5) & (rows["auc_high"] >= 0.5)
     assert holds[of_model].all()
-    assert (rows["auc"] - 0.5).abs().max() < 0.06
-
-
-def test_contexts_tell_less_than_any_layer_of_a_trained_model(studied):
-    rows = by_layer(studied("smollm2-135m", dtype="float32", device="cpu"))
-    alone = rows[rows["space"] == "context"].iloc[0]
-    assert 0.5 < alone["auc"] < 0.75
-    assert rows[rows["space"] == "residual"]["auc"].min() > alone["auc"]
+    assert (rows["auc"][of_model] - 0.5).abs().max() < 0.06

@@ -42,11 +42,12 @@ def expand(word, tables):
 
 # Of words in context, which only clusters and neighbours look at (test_words.py).
 OF_WORDS = {"types", "contexts", "clusters", "neighbours", "map", "word_neighbours", "hubs"}
+OF_EDITS = {"interventions"}  # in the folder of an intervention (tests/interventions)
 
 
 def test_the_schema_is_read_as_it_is_meant():
     tables = schema_columns()
-    assert len(tables) == 20 + len(OF_WORDS)
+    assert len(tables) == 20 + len(OF_WORDS) + len(OF_EDITS)
     assert set(tables) >= OF_WORDS
     assert tables["norm_histograms"][:3] == ["layer", "vector", "head"]
     assert "lift_function" in tables["document_stats"]
@@ -54,7 +55,7 @@ def test_the_schema_is_read_as_it_is_meant():
 
 
 def test_every_table_of_the_schema_is_there(whole):
-    expected = {name: columns for name, columns in schema_columns().items() if name not in OF_WORDS}
+    expected = {name: columns for name, columns in schema_columns().items() if name not in OF_WORDS | OF_EDITS}
     assert set(whole.tables) == set(expected)
     for name, columns in expected.items():
         table = whole.tables[name]
