@@ -218,12 +218,16 @@ class Split(HalvedProbe, VectorProbe):
         received = _received(batch, self.every)  # (batch, q_head, pos), NaN where no query looks
         lengths = key.norm(dim=-1).repeat_interleave(batch.q_heads // batch.kv_heads, dim=1)
         seen = torch.isfinite(received).all(0).all(0)
+        received = received.nan_to_num()
+        # Position 0 lies in the first bucket: the others are the same with it and without.
+        others = bucket_rho(lengths[..., BUCKET:], received[..., BUCKET:], seen[BUCKET:], BUCKET)
         for first in (OUT, IN):
-            valid = seen.clone()
+            valid = seen[:BUCKET].clone()
             valid[0] &= first == IN
-            z, weight = bucket_rho(lengths, received.nan_to_num(), valid, BUCKET)
-            state["rho_z"][batch.index, : batch.q_heads, gauge, first] += z
-            state["rho_weight"][batch.index, : batch.q_heads, gauge, first] += weight
+            own = bucket_rho(lengths[..., :BUCKET], received[..., :BUCKET], valid, BUCKET)
+            where = (batch.index, slice(0, batch.q_heads), gauge, first)
+            for name, a, b in zip(("rho_z", "rho_weight"), own, others, strict=True):
+                state[name][where] += a + b
 
     def _add_cloud(self, state: State, batch: QKBatch) -> None:
         """Where each key stands by its length and by the attention that it receives, raw gauge."""
