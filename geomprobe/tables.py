@@ -166,6 +166,8 @@ def edit_costs(run: Run) -> pd.DataFrame:
     """A row an edit and set of layers: what it cost, with low and high of a 95 % interval over documents.
 
     NaN where fewer than five documents say anything. Documents weigh by their tokens; the draw's seed is fixed.
+    `per_displacement` is the cost over how far keys were moved (NaN where they were not), as edits that move them
+    further hurt more.
     """
     return _costs(run.tables["interventions"])
 
@@ -180,8 +182,11 @@ def _costs(table: pd.DataFrame) -> pd.DataFrame:
             weights, values = each["n_tokens"].to_numpy(float), each["delta_ce"].to_numpy(float)
             times = _times_drawn(len(each))
             low, high = np.quantile(times @ (weights * values) / (times @ weights), (0.025, 0.975))
-        rows.append({**whole, "low": float(low), "high": float(high), "n_documents": len(each)})
-    return pd.DataFrame(rows, columns=[*table.columns, "low", "high", "n_documents"])
+        moved = float(whole["displacement"])
+        rate = float(whole["delta_ce"]) / moved if moved > 0 else math.nan
+        added: dict[Any, Any] = {"low": float(low), "high": float(high), "n_documents": len(each)}
+        rows.append({**whole, **added, "per_displacement": rate})
+    return pd.DataFrame(rows, columns=[*table.columns, "low", "high", "n_documents", "per_displacement"])
 
 
 @lru_cache(maxsize=4)

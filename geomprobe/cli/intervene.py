@@ -94,7 +94,7 @@ def parse_layers(text: str) -> list[int]:
 
 
 def _signed(value: float) -> str:
-    """A change of Λ; – where the text has no such word often enough."""
+    """A signed number; – where there is none."""
     return "–" if value != value else f"{value:+.3f}"
 
 
@@ -107,7 +107,16 @@ def _print_table(run: "Run") -> None:
     console = Console(stderr=True)
     console = console if console.is_terminal else Console(stderr=True, width=_WIDE)
     shown = Table(box=None, pad_edge=False, title=f"{run.name}: what edits cost", title_justify="left")
-    for title in ("edit", "layers", "loss, nats a token", "95 %", "KL", "Λ of function words", "keys moved by"):
+    for title in (
+        "edit",
+        "layers",
+        "loss, nats a token",
+        "95 %",
+        "KL",
+        "Λ of function words",
+        "keys moved by",
+        "loss per move",
+    ):
         shown.add_column(title, overflow="fold")
     for row in tables.edit_costs(run).to_dict("records"):
         interval = "–" if row["low"] != row["low"] else f"{row['low']:+.4f} to {row['high']:+.4f}"
@@ -119,5 +128,6 @@ def _print_table(run: "Run") -> None:
             f"{row['kl']:.4f}",
             _signed(row["delta_class_sink"]),
             f"{row['displacement']:.1%}",
+            _signed(row["per_displacement"]),
         )
     console.print(shown)

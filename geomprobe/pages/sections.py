@@ -57,6 +57,7 @@ def edit_tables(run: Run) -> list[PageTable]:
             number(row["kl"]),
             change(row["delta_class_sink"]),
             percent(row["displacement"]),
+            change(row["per_displacement"]),
         ]
         for row in joint.to_dict("records")
     ]
@@ -67,11 +68,12 @@ def edit_tables(run: Run) -> list[PageTable]:
         f"Edited in {tables.edited(run)} at once. loss: with the edit less without, nats a token predicted from "
         "positions ≥ 16; its 95% interval is over documents (– for fewer than five). KL: of the next-token "
         "distributions, without ‖ with, nats. Λ: of function words less that of content words, with the edit less "
-        "without, nats. keys moved by: mean ‖k′ − k‖/‖k‖ in the gauge of the edit. @balanced: made in the balanced "
-        f"gauge{kept}; sham: keys rewritten with themselves. n = {read}, from the second half of the windows. "
+        "without, nats. keys moved by: mean ‖k′ − k‖/‖k‖ in the gauge of the edit; loss per move: loss over that. "
+        f"@balanced: made in the balanced gauge{kept}; sham: keys rewritten with themselves. n = {read}, from the "
+        "second half of the windows. "
         f"{scope(run)}"
     )
-    columns = ["edit", "loss", "95% interval", "KL", "Λ of function words", "keys moved by"]
+    columns = ["edit", "loss", "95% interval", "KL", "Λ of function words", "keys moved by", "loss per move"]
     made = [PageTable("edits", "What edits cost", caption, columns, rows)]
     single = tables.single_costs(run)
     if len(single):

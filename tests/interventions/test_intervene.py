@@ -472,6 +472,14 @@ def test_intervals_are_of_documents_drawn_again():
     pd.testing.assert_frame_equal(costs_of(written(8)), found[:1].reset_index(drop=True))
 
 
+def test_cost_over_how_far_keys_were_moved():
+    moved, still = written(5), written(5, setting="sham")
+    still[0]["displacement"] = 0.0
+    found = costs_of(moved, still).set_index("setting")["per_displacement"]
+    assert found["neutral_norm"] == pytest.approx(moved[0]["delta_ce"] / 0.3)
+    assert math.isnan(found["sham"])
+
+
 @pytest.mark.parametrize("documents", [1, 4])
 def test_few_documents_have_no_interval(documents):
     row = costs_of(written(documents)).to_dict("records")[0]
