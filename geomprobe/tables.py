@@ -3,7 +3,6 @@
 import math
 import unicodedata
 from collections.abc import Iterable, Sequence
-from functools import lru_cache
 from typing import Any, Final
 
 import numpy as np
@@ -21,7 +20,6 @@ ALL_DOCUMENTS: Final = -1  # the value of `document` in a row about all of them
 ALL_BANDS: Final = -1  # the value of `frequency_band` in a row about all words
 TOKEN_WIDTH: Final = 24
 ANALYSIS, INTERVENTION = KINDS = ("analysis", "intervention")  # what a run is: what is there, or what edits cost
-NO_EDIT: Final = {"scale_class": 0.0, "temperature": 1.0}  # strengths at which an edit changes nothing
 
 
 def count(n: float, noun: str, plural: str | None = None) -> str:
@@ -160,93 +158,6 @@ def uniform_entropy(length: int, window: int | None = None, *, first: bool = Tru
     if ahead:
         seen = seen + np.minimum(length - 1 - rows, back if window is not None else length)
     return float(np.log(seen).mean()) if seen.min() > 0 else math.nan
-
-
-def edit_costs(run: Run) -> pd.DataFrame:
-    """A row an edit and set of layers: what it cost, with low and high of a 95 % interval over documents.
-
-    NaN where fewer than five documents say anything. Documents weigh by their tokens; the draw's seed is fixed.
-    `per_displacement` is the cost over how far keys were moved (NaN where they were not), as edits that move them
-    further hurt more.
-    """
-    return _costs(run.tables["interventions"])
-
-
-def _costs(table: pd.DataFrame) -> pd.DataFrame:
-    rows = []
-    for _, own in table.groupby(["setting", "layers"], sort=False):
-        whole = own[own["document"] == ALL_DOCUMENTS].to_dict("records")[0]
-        each = own[own["document"] != ALL_DOCUMENTS]
-        low = high = math.nan
-        if len(each) >= 5:
-            weights, values = each["n_tokens"].to_numpy(float), each["delta_ce"].to_numpy(float)
-            times = _times_drawn(len(each))
-            low, high = np.quantile(times @ (weights * values) / (times @ weights), (0.025, 0.975))
-        moved = float(whole["displacement"])
-        rate = float(whole["delta_ce"]) / moved if moved > 0 else math.nan
-        added: dict[Any, Any] = {"low": float(low), "high": float(high), "n_documents": len(each)}
-        rows.append({**whole, **added, "per_displacement": rate})
-    return pd.DataFrame(rows, columns=[*table.columns, "low", "high", "n_documents", "per_displacement"])
-
-
-@lru_cache(maxsize=4)
-def _times_drawn(n: int) -> np.ndarray:
-    """How often each of n documents is drawn: (draw, document)."""
-    drawn = np.random.default_rng(0).integers(n, size=(RESAMPLES, n))
-    return np.stack([np.bincount(row, minlength=n) for row in drawn]).astype(float)
-
-
-def edited_layers(run: Run) -> str:
-    """The layers that the run edits together, as its table has them: "all", or numbers."""
-    return str(run.tables["interventions"]["layers"].iloc[0])  # the sham's, which comes first
-
-
-def edited(run: Run) -> str:
-    """The same in words: "all layers", "layers 0, 5", "layer 3"."""
-    where = edited_layers(run)
-    return "all layers" if where == "all" else f"layer{'s' if ',' in where else ''} {where.replace(',', ', ')}"
-
-
-def joint_costs(run: Run) -> pd.DataFrame:
-    """The rows of `edit_costs` in all those layers at once, shams first."""
-    table = run.tables["interventions"]
-    return _costs(table[table["layers"] == edited_layers(run)])
-
-
-def single_costs(run: Run) -> pd.DataFrame:
-    """The rows of `edit_costs` in one layer by itself, which `layer` names; none without --one-by-one."""
-    table = run.tables["interventions"]
-    single = _costs(table[table["layers"] != edited_layers(run)])
-    return single.assign(layer=single["layers"].astype(int))
-
-
-def dose_costs(run: Run, edit: str) -> pd.DataFrame:
-    """Costs of an edit by class, gauge and strength; the model without it is among them (`tried` is False).
-
-    No rows where no class was tried at two strengths in one gauge; else `n_strengths` says at how many.
-    """
-    costs = joint_costs(run)
-    keys = ["token_class", "gauge"]
-    own = costs[(costs["edit"] == edit) & (costs["strength"] != NO_EDIT[edit])].assign(tried=True)
-    own["n_strengths"] = own.groupby(keys)["strength"].transform("nunique")
-    if not len(own) or own["n_strengths"].max() < 2:
-        return own.iloc[:0]
-    nothing = dict.fromkeys(["delta_ce", "kl", "low", "high", "delta_class_sink", "displacement"], 0.0)
-    without = own.drop_duplicates(keys).assign(strength=NO_EDIT[edit], tried=False, **nothing)
-    return pd.concat([own, without]).sort_values([*keys, "strength"], ignore_index=True)
-
-
-def turned_costs(run: Run) -> dict[tuple[str, str], tuple[pd.DataFrame, pd.DataFrame]]:
-    """By (edit of lengths, gauge): its costs layer by layer, and those of directions turned as far, same layers."""
-    single = single_costs(run)
-    found = {}
-    for (edit, gauge), other in single[single["against"] != ""].groupby(["against", "gauge"], sort=False):
-        own = single[(single["edit"] == edit) & (single["gauge"] == gauge)].set_index("layer").sort_index()
-        other = other.set_index("layer").sort_index()
-        both = own.index.intersection(other.index)
-        if len(both):
-            found[str(edit), str(gauge)] = own.loc[both], other.loc[both]
-    return found
 
 
 def split_rows(run: Run, gauge: str, first: str) -> pd.DataFrame:

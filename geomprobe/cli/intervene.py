@@ -102,7 +102,7 @@ def _print_table(run: "Run") -> None:
     from rich.console import Console
     from rich.table import Table
 
-    from geomprobe import tables
+    from geomprobe import edit_tables
 
     console = Console(stderr=True)
     console = console if console.is_terminal else Console(stderr=True, width=_WIDE)
@@ -118,7 +118,7 @@ def _print_table(run: "Run") -> None:
         "loss per move",
     ):
         shown.add_column(title, overflow="fold")
-    for row in tables.edit_costs(run).to_dict("records"):
+    for row in edit_tables.edit_costs(run).to_dict("records"):
         interval = "–" if row["low"] != row["low"] else f"{row['low']:+.4f} to {row['high']:+.4f}"
         shown.add_row(
             str(row["setting"]),

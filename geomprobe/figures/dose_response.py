@@ -9,7 +9,7 @@ from matplotlib.axes import Axes
 from matplotlib.lines import Line2D
 from matplotlib.ticker import MaxNLocator, NullLocator
 
-from geomprobe import tables
+from geomprobe import edit_tables, tables
 from geomprobe.figures.drawing import WIDTH, Drawing, join, scope, tested
 from geomprobe.figures.layout import crown
 from geomprobe.figures.style import BLACK, CLASS_COLOURS, GREY
@@ -39,7 +39,7 @@ def draw_dose_response(run: Run, ax: Axes) -> Axes:
             bounds = (column * (width + GAPS[0]), 1 - height - row * (height + GAPS[1]), width, height)
             panel = ax.inset_axes(bounds, sharex=top)
             panel.axhline(0, color=GREY, linewidth=0.8, zorder=1)
-            panel.axvline(tables.NO_EDIT[edit], color=GREY, linewidth=0.8, linestyle=":", zorder=1)
+            panel.axvline(edit_tables.NO_EDIT[edit], color=GREY, linewidth=0.8, linestyle=":", zorder=1)
             for (name, _), own in costs.groupby(["token_class", "gauge"], sort=False):
                 _line(panel, own, measure, str(name), MARKERS[names.index(str(name)) % len(MARKERS)])
             panel.set_ylabel(said)
@@ -69,7 +69,7 @@ def _by_factor(panel: Axes, strengths: pd.Series) -> None:
     """A log axis for what logits are multiplied by, with the factors that were tried, as far as there is room."""
     panel.set_xscale("log")
     room = ROOM * math.log(strengths.max() / strengths.min())
-    ticks = [tables.NO_EDIT["temperature"]]
+    ticks = [edit_tables.NO_EDIT["temperature"]]
     for strength in sorted(strengths.unique()):
         if all(abs(math.log(strength / tick)) >= room for tick in ticks):
             ticks.append(float(strength))
@@ -78,7 +78,7 @@ def _by_factor(panel: Axes, strengths: pd.Series) -> None:
 
 
 def _doses(run: Run) -> dict[str, pd.DataFrame]:
-    found = {edit: tables.dose_costs(run, edit) for edit in EDITS}
+    found = {edit: edit_tables.dose_costs(run, edit) for edit in EDITS}
     return {edit: costs for edit, costs in found.items() if len(costs)}
 
 
@@ -115,7 +115,7 @@ def _caption(run: Run) -> str:
         "tokens, heads and layers).",
         "scale_class makes the keys of a class e^δ times as long, position 0 apart." if "scale_class" in doses else "",
         "temperature multiplies all logits by β." if "temperature" in doses else "",
-        f"Edited in {tables.edited(run)} at once, in {gauges} gauge.",
+        f"Edited in {edit_tables.edited(run)} at once, in {gauges} gauge.",
         "Dotted: no edit, which costs nothing; lines pass through it.",
         tested(every, "Bars"),
         scope(run),

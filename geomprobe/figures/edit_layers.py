@@ -5,7 +5,7 @@ from matplotlib.axes import Axes
 from matplotlib.lines import Line2D
 from matplotlib.patches import Patch
 
-from geomprobe import tables
+from geomprobe import edit_tables, tables
 from geomprobe.figures.drawing import WIDTH, Drawing, join, scope, shading, tested
 from geomprobe.figures.layout import band, crown, full_layer_key, layer_axis, panels
 from geomprobe.figures.style import BLUE, GREY, VERMILION
@@ -17,7 +17,7 @@ COLUMNS = 2
 
 def draw_edit_layers(run: Run, ax: Axes) -> Axes:
     """A panel an edit of lengths and gauge: its cost by layer, and that of directions turned as far."""
-    pairs = tables.turned_costs(run)
+    pairs = edit_tables.turned_costs(run)
     columns = min(len(pairs), COLUMNS)
     rows = -(-len(pairs) // columns)
     made = panels(ax, rows, columns, gap=(0.03, 0.13))
@@ -52,7 +52,7 @@ def _line(panel: Axes, costs: pd.DataFrame, colour: str, label: str) -> None:
 
 
 def _every(run: Run) -> pd.DataFrame:
-    return pd.concat([rows for pair in tables.turned_costs(run).values() for rows in pair])
+    return pd.concat([rows for pair in edit_tables.turned_costs(run).values() for rows in pair])
 
 
 def _caption(run: Run) -> str:
@@ -74,7 +74,7 @@ def _caption(run: Run) -> str:
 def _missing(run: Run) -> str | None:
     if not tables.has(run, "interventions"):
         return "This run has no values in the table interventions."
-    if not tables.turned_costs(run):
+    if not edit_tables.turned_costs(run):
         return (
             "Single layers were not edited both ways; --edit neutral_norm --edit swap_angle:neutral_norm --one-by-one "
             "adds this figure."
@@ -89,6 +89,6 @@ EDIT_LAYERS = Drawing(
     "directions are turned as far.",
     caption=_caption,
     missing=_missing,
-    size=lambda run: (WIDTH, 1.4 + 2.6 * -(-len(tables.turned_costs(run)) // COLUMNS)),
+    size=lambda run: (WIDTH, 1.4 + 2.6 * -(-len(edit_tables.turned_costs(run)) // COLUMNS)),
     kind=tables.INTERVENTION,
 )

@@ -3,7 +3,7 @@
 from collections.abc import Callable
 from typing import Any, Final
 
-from geomprobe import tables
+from geomprobe import edit_tables, tables
 from geomprobe.labels import GAUGES
 from geomprobe.pages.finding import Finding, known
 from geomprobe.pages.wording import change, coded, percent
@@ -20,7 +20,7 @@ def _tried(run: Run) -> list[Row]:
     """The costs of all edits but the shams, in all their layers at once; nothing for a run without edits."""
     if not tables.has(run, "interventions"):
         return []
-    return [row for row in tables.joint_costs(run).to_dict("records") if row["edit"] != SHAM]
+    return [row for row in edit_tables.joint_costs(run).to_dict("records") if row["edit"] != SHAM]
 
 
 def _cost(row: Row, values: dict[str, float], name: str) -> str:
@@ -37,13 +37,13 @@ def tell_trial(run: Run) -> Finding | None:
     """What was tried, and on how much of the text."""
     if not tables.has(run, "interventions"):
         return None
-    joint = tables.joint_costs(run)
+    joint = edit_tables.joint_costs(run)
     edits, n_windows = len(_tried(run)), int(run.manifest["corpus"]["n_windows"])
     tokens, documents = int(joint["n_tokens"].max()), int(joint["n_documents"].max())
     first = n_windows // 2
     text = (
         f"The first {first} of the windows told what lengths are usual; the other {n_windows - first} were read with "
-        f"queries or keys changed on their way to the attention kernel, in {tables.edited(run)} at once, by "
+        f"queries or keys changed on their way to the attention kernel, in {edit_tables.edited(run)} at once, by "
         f"{count(edits, 'edit')} and a sham ({count(tokens, 'predicted token')}, {count(documents, 'document')}). No "
         "weight was changed."
     )
@@ -129,7 +129,7 @@ def tell_sham(run: Run) -> Finding | None:
     """That handing over the same vectors costs nothing."""
     if not tables.has(run, "interventions"):
         return None
-    joint = tables.joint_costs(run)
+    joint = edit_tables.joint_costs(run)
     shams = {row["gauge"]: float(row["delta_ce"]) for row in joint[joint["edit"] == SHAM].to_dict("records")}
     if RAW not in shams:
         return None

@@ -7,7 +7,7 @@ from typing import Any
 
 import pandas as pd
 
-from geomprobe import tables
+from geomprobe import edit_tables, tables
 from geomprobe.figures.drawing import scope, shading
 from geomprobe.labels import WHOLE_MODEL
 from geomprobe.ledger.evidence import Checkpoint
@@ -35,7 +35,7 @@ class PageTable:
 def page_tables(run: Run) -> list[PageTable]:
     """The tables of the page that this run has values for."""
     if tables.kind(run) == tables.INTERVENTION:
-        return edit_tables(run)
+        return tables_of_edits(run)
     made = [*claims_tables(run), layer_table(run)]
     if tables.has(run, "sink_tokens"):
         made.append(token_table(run))
@@ -46,9 +46,9 @@ def page_tables(run: Run) -> list[PageTable]:
     return made
 
 
-def edit_tables(run: Run) -> list[PageTable]:
+def tables_of_edits(run: Run) -> list[PageTable]:
     """What edits cost, in all their layers at once and, where that was asked for, in each by itself."""
-    joint = tables.joint_costs(run)
+    joint = edit_tables.joint_costs(run)
     rows = [
         [
             coded(row["setting"]),
@@ -65,7 +65,7 @@ def edit_tables(run: Run) -> list[PageTable]:
     most = joint["n_kept"].max()
     kept = f" ({count(most, 'pair')} or channels kept their scale, as they could not be balanced)" if most else ""
     caption = (
-        f"Edited in {tables.edited(run)} at once. loss: with the edit less without, nats a token predicted from "
+        f"Edited in {edit_tables.edited(run)} at once. loss: with the edit less without, nats a token predicted from "
         "positions ≥ 16; its 95% interval is over documents (– for fewer than five). KL: of the next-token "
         "distributions, without ‖ with, nats. Λ: of function words less that of content words, with the edit less "
         "without, nats. keys moved by: mean ‖k′ − k‖/‖k‖ in the gauge of the edit; loss per move: loss over that. "
@@ -75,7 +75,7 @@ def edit_tables(run: Run) -> list[PageTable]:
     )
     columns = ["edit", "loss", "95% interval", "KL", "Λ of function words", "keys moved by", "loss per move"]
     made = [PageTable("edits", "What edits cost", caption, columns, rows)]
-    single = tables.single_costs(run)
+    single = edit_tables.single_costs(run)
     if len(single):
         made.append(_single_table(run, single))
     return made

@@ -9,7 +9,7 @@ from matplotlib.axes import Axes
 from matplotlib.collections import LineCollection
 from matplotlib.figure import Figure
 
-from geomprobe import tables
+from geomprobe import edit_tables, tables
 from geomprobe.figures.catalogue import FIGURES, figures_of
 from geomprobe.figures.saving import save_figures
 from geomprobe.figures.style import CLASS_COLOURS, style
@@ -149,7 +149,7 @@ def test_dose_response(run) -> None:
         for name in names:
             for gauge in GAUGES:
                 own = rows(run, edit=edit, layers="all", gauge=gauge, token_class=name)
-                own = own[own["strength"] != tables.NO_EDIT[edit]].sort_values("strength")
+                own = own[own["strength"] != edit_tables.NO_EDIT[edit]].sort_values("strength")
                 for panel, column in ((panels[first], "delta_ce"), (panels[first + 1], "delta_class_sink")):
                     found = line(panel, f"{name} {gauge}")
                     np.testing.assert_allclose(found.get_xdata(), own["strength"])
@@ -165,7 +165,7 @@ def test_dose_response(run) -> None:
                     ]
                     assert len(lines) == (0 if name == "article" else 1)
                     for through in lines:
-                        at = list(through.get_xdata()).index(tables.NO_EDIT[edit])
+                        at = list(through.get_xdata()).index(edit_tables.NO_EDIT[edit])
                         assert through.get_ydata()[at] == 0
                         assert sorted(through.get_xdata()) == list(through.get_xdata())
 
@@ -183,7 +183,7 @@ def test_factors_have_ticks_as_far_as_there_is_room(run, tmp_path) -> None:
 
 def test_bars_are_the_intervals(run) -> None:
     panels = draw(run, "dose_response").child_axes
-    costs = tables.joint_costs(run)
+    costs = edit_tables.joint_costs(run)
     own = costs[(costs["edit"] == "scale_class")]
     due = sorted((row.strength, row.low, row.high) for row in own.itertuples())
     found = sorted((x, low, high) for (x, low), (_, high) in bars(panels[0]))
@@ -198,12 +198,12 @@ def test_few_documents_have_no_bars(tmp_path) -> None:
 
 # ------------------------------------------------------------------ shaping
 def test_costs_are_of_all_layers_or_of_one(run) -> None:
-    joint, single = tables.joint_costs(run), tables.single_costs(run)
+    joint, single = edit_tables.joint_costs(run), edit_tables.single_costs(run)
     assert set(joint["layers"]) == {"all"}
     assert list(joint["setting"])[:2] == ["sham", "sham@balanced"]
     assert set(single["layer"]) == set(range(6))
-    assert len(joint) + len(single) == len(tables.edit_costs(run))
-    assert tables.edited(run) == "all layers"
+    assert len(joint) + len(single) == len(edit_tables.edit_costs(run))
+    assert edit_tables.edited(run) == "all layers"
 
 
 @pytest.mark.parametrize(("layers", "words"), [("0,5", "layers 0, 5"), ("3", "layer 3")])
@@ -211,8 +211,8 @@ def test_some_layers(layers, words, tmp_path) -> None:
     run = write_synthetic_edits(tmp_path, edits=TURNED)
     table = run.tables["interventions"]
     run = rewrite(run, interventions=table.assign(layers=table["layers"].replace("all", layers)))
-    assert tables.edited(run) == words
-    assert set(tables.joint_costs(run)["layers"]) == {layers}
+    assert edit_tables.edited(run) == words
+    assert set(edit_tables.joint_costs(run)["layers"]) == {layers}
     assert (
         str(words) in FIGURES["dose_response"].caption(run) if FIGURES["dose_response"].missing(run) is None else True
     )
@@ -221,10 +221,10 @@ def test_some_layers(layers, words, tmp_path) -> None:
 def test_doses_need_two_strengths(tmp_path) -> None:
     few = [key for key in EDITS if key[0] == "scale_class" and key[1] == 0.5]
     run = write_synthetic_edits(tmp_path, edits=few)
-    assert tables.dose_costs(run, "scale_class").empty
+    assert edit_tables.dose_costs(run, "scale_class").empty
     nothing = [("temperature", 1.0, "", ""), ("temperature", 2.0, "", "")]  # no edit is no strength
     run = write_synthetic_edits(tmp_path / "other", edits=nothing)
-    assert tables.dose_costs(run, "temperature").empty
+    assert edit_tables.dose_costs(run, "temperature").empty
 
 
 def test_kinds(run, plain) -> None:

@@ -15,7 +15,7 @@ from tokenizers import Tokenizer, decoders, models, pre_tokenizers, processors, 
 from transformers import BertConfig, BertForMaskedLM, PreTrainedTokenizerFast
 
 import geomprobe
-from geomprobe import experiment, tables
+from geomprobe import edit_tables, experiment
 from geomprobe.cli import app
 from geomprobe.cli.intervene import parse_layers
 from geomprobe.errors import InvalidParameter, ParityError, RunError, UnsupportedModel
@@ -448,7 +448,7 @@ def written(documents, *, setting="neutral_norm", layers="all", seed=0):
 
 
 def costs_of(*rows):
-    return tables.edit_costs(
+    return edit_tables.edit_costs(
         SimpleNamespace(tables={"interventions": pd.DataFrame([row for own in rows for row in own])})
     )
 
@@ -494,7 +494,7 @@ def test_five_documents_have_one():
 
 
 def test_costs_of_a_run(done):
-    found = tables.edit_costs(done)
+    found = edit_tables.edit_costs(done)
     assert len(found) == 1 + 3 * len(EDITS)
     assert found["low"].isna().all()  # two documents
     assert (found["document"] == -1).all()

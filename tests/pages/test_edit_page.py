@@ -7,7 +7,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from geomprobe import tables
+from geomprobe import edit_tables
 from geomprobe.pages.edit_findings import TELLERS
 from geomprobe.pages.finding import Finding
 from geomprobe.pages.findings import findings
@@ -42,7 +42,7 @@ def told(run: Run) -> dict[str, Finding]:
 
 
 def cost(run: Run, setting: str) -> dict:
-    joint = tables.joint_costs(run)
+    joint = edit_tables.joint_costs(run)
     return joint[joint["setting"] == setting].to_dict("records")[0]
 
 
@@ -93,7 +93,7 @@ def test_report_draws_it_anew(run, capsys) -> None:
 # ------------------------------------------------------------------ its tables
 def test_the_table_of_costs(run) -> None:
     costs, single = page_tables(run)
-    joint = tables.joint_costs(run)
+    joint = edit_tables.joint_costs(run)
     assert [row[0] for row in costs.rows] == [f"{OPEN}{name}{CLOSE}" for name in joint["setting"]]
     for row, due in zip(costs.rows, joint.to_dict("records"), strict=True):
         assert row[1] == change(due["delta_ce"])
@@ -164,7 +164,7 @@ def test_the_trial(run) -> None:
 
 def test_the_largest_and_the_smallest_cost(run) -> None:
     finding = told(run)["tell_costs"]
-    joint = tables.joint_costs(run)
+    joint = edit_tables.joint_costs(run)
     joint = joint[joint["edit"] != "sham"].sort_values("delta_ce")
     least, most = joint.iloc[0], joint.iloc[-1]
     assert most["setting"] == "swap_angle(1)"
