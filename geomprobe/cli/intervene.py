@@ -5,7 +5,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-_WIDE = 130  # columns where the output is no terminal
+_WIDE = 150  # columns where the output is no terminal
 if TYPE_CHECKING:
     from geomprobe.run.reading import Run
 

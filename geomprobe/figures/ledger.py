@@ -18,7 +18,8 @@ COLOURS = {
 }
 SIZE = (13.33, 7.5)  # inches: a slide
 _LETTERS = 104  # of a line of the sentence
-_LINES = 3
+_LINES = (5, 4, 3)  # of a sentence: the most with which all rows fit
+_FIT = 40  # lines of a slide
 _LEAST = 0.055  # of the height, a row
 
 
@@ -28,9 +29,12 @@ def draw_ledger(ledger: Ledger, ax: Axes) -> Axes:
     ax.set_xlim(0, 1)
     ax.set_ylim(0, 1)
     rows = ledger.claims.to_dict("records")
-    told = [_wrapped(str(row["sentence"])) for row in rows]
     titles = [textwrap.wrap(str(row["title"]), 32) for row in rows]
-    tall = [max(1.2, len(text), len(title)) + 0.9 for text, title in zip(told, titles, strict=True)]
+    for most in _LINES:
+        told = [_wrapped(str(row["sentence"]), most) for row in rows]
+        tall = [max(1.2, len(text), len(title)) + 0.9 for text, title in zip(told, titles, strict=True)]
+        if sum(tall) <= _FIT:
+            break
     unit = 0.93 / sum(tall)
     top = 0.955
     ax.text(0, 0.995, f"{ledger.name}: which claims hold", fontsize=17, fontweight="bold", va="top", parse_math=False)
@@ -57,10 +61,10 @@ def draw_ledger(ledger: Ledger, ax: Axes) -> Axes:
     return ax
 
 
-def _wrapped(sentence: str) -> list[str]:
+def _wrapped(sentence: str, most: int) -> list[str]:
     lines = textwrap.wrap(sentence, _LETTERS)
-    if len(lines) > _LINES:
-        lines = [*lines[: _LINES - 1], textwrap.shorten(" ".join(lines[_LINES - 1 :]), _LETTERS, placeholder=" …")]
+    if len(lines) > most:
+        lines = [*lines[: most - 1], textwrap.shorten(" ".join(lines[most - 1 :]), _LETTERS, placeholder=" …")]
     return lines
 
 

@@ -134,7 +134,9 @@ def write(ledger: Ledger, folder: Path, slug: str) -> list[Path]:
     texts = {
         f"{slug}.md": markdown(ledger),
         f"{slug}.claims.csv": ledger.claims.to_csv(index=False),
-        f"{slug}.evidence.csv": ledger.evidence.to_csv(index=False),
+        f"{slug}.evidence.csv": ledger.evidence.to_csv(
+            index=False, float_format="%.9g"
+        ),  # digits that rounding leaves alone,
     }
     made = []
     for name, text in texts.items():
