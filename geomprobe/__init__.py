@@ -9,6 +9,7 @@ if TYPE_CHECKING:
     from geomprobe.errors import GeomprobeError
     from geomprobe.experiment import intervene
     from geomprobe.inspection import inspect
+    from geomprobe.lab.running import train
     from geomprobe.pages.ledgers import claims
     from geomprobe.pages.page import report
     from geomprobe.run.reading import Run, open_run
@@ -24,6 +25,7 @@ _HOMES = {
     "inspect": "geomprobe.inspection",
     "intervene": "geomprobe.experiment",
     "GeomprobeError": "geomprobe.errors",
+    "train": "geomprobe.lab.running",
     "Run": "geomprobe.run.reading",
     "open_run": "geomprobe.run.reading",
 }
@@ -38,6 +40,7 @@ __all__ = [
     "intervene",
     "open_run",
     "report",
+    "train",
 ]
 
 

@@ -101,8 +101,8 @@ class Analysis:
         path = Path(out) if out is not None else RUNS / f"{self.subject.slug}.{slug(self.corpus.name)}.{short}"
         return open_folder(path, self.fingerprint, named=out is not None, overwrite=overwrite)
 
-    def run(self, folder: RunFolder, probes: dict[str, Any], *, csv: bool) -> None:
-        """Everything from the self-check to the page."""
+    def run(self, folder: RunFolder, probes: dict[str, Any], *, csv: bool, drawn: bool = True) -> None:
+        """Everything from the self-check to the page, which may be left to be drawn later."""
         job = self.job
         torch.manual_seed(self.settings["seed"])
         with job.step("parity", "checking that what is captured is what the model computes"):
@@ -121,8 +121,9 @@ class Analysis:
             if self.words is not None and result is not None:
                 files |= self.words.save_vectors(result, folder.path)
         folder.finish(self.manifest(files))
-        with job.step("page", "drawing figures and the page"):
-            page.write_page(open_run(folder.path))
+        if drawn:
+            with job.step("page", "drawing figures and the page"):
+                page.write_page(open_run(folder.path))
 
     def prove(self) -> ModelSpec:
         """Describe the model's attention, and check that what is captured is what it computes."""

@@ -61,6 +61,7 @@ def analyze(  # noqa: PLR0913 (each is a setting of the command line, by the sam
     out: str | Path | None = None,
     overwrite: bool = False,
     csv: bool = False,
+    page: bool = True,
     quiet: bool = False,
 ) -> Run:
     """Watch a checkpoint's attention on real text and write a run folder with tables, figures and a page.
@@ -112,6 +113,8 @@ def analyze(  # noqa: PLR0913 (each is a setting of the command line, by the sam
         Replace a run that is there.
     csv : bool
         Write each table as CSV besides.
+    page : bool
+        Draw figures and the page; without, `report` draws them later.
     quiet : bool
         Show no progress.
 
@@ -181,7 +184,7 @@ def analyze(  # noqa: PLR0913 (each is a setting of the command line, by the sam
         return open_run(folder.path)
     try:
         with at_rest(subject.model):
-            analysis.run(folder, chosen, csv=csv)
+            analysis.run(folder, chosen, csv=csv, drawn=page)
     except BaseException:
         folder.abandon()
         raise

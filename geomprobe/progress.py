@@ -31,8 +31,8 @@ class Reporter:
         self.console.print(text, markup=False)
 
     @contextmanager
-    def bar(self, name: str, total: int, *, done: int = 0) -> Iterator["Bar"]:
-        """A progress bar with tokens per second and the time left."""
+    def bar(self, name: str, total: int, *, done: int = 0, unit: str = "windows") -> Iterator["Bar"]:
+        """A progress bar with tokens per second and the time left; `unit` is what is counted."""
         columns = (
             SpinnerColumn(),
             TextColumn("{task.description}"),
@@ -45,14 +45,14 @@ class Reporter:
         shown = self.console.is_terminal and not self.quiet
         with Progress(*columns, console=self.console, transient=True, disable=not shown) as progress:
             progress.add_task(name, total=total, completed=done, rate="")
-            yield Bar(progress, None if shown else self.say, done)
+            yield Bar(progress, None if shown else self.say, done, unit)
 
 
 class Bar:
     """A bar in use."""
 
-    def __init__(self, progress: Progress, say: Callable[[str], None] | None, done: int) -> None:
-        self._progress, self._say, self._begun_at = progress, say, done
+    def __init__(self, progress: Progress, say: Callable[[str], None] | None, done: int, unit: str = "windows") -> None:
+        self._progress, self._say, self._begun_at, self._unit = progress, say, done, unit
         self._begun = self._said = time.monotonic()
 
     def update_plain(self, done: int) -> None:
@@ -64,12 +64,12 @@ class Bar:
             self._say(f"{task.description}: {done} of {task.total:.0f}")
             self._said = now
 
-    def update(self, done: int, tokens_per_window: int) -> None:
-        """Show that `done` windows are finished."""
+    def update(self, done: int, tokens_per_unit: int) -> None:
+        """Show that `done` of them are finished."""
         now = time.monotonic()
         task = self._progress.tasks[0]
-        rate = f"{(done - self._begun_at) * tokens_per_window / max(now - self._begun, 1e-9):,.0f} tokens/s"
+        rate = f"{(done - self._begun_at) * tokens_per_unit / max(now - self._begun, 1e-9):,.0f} tokens/s"
         self._progress.update(task.id, completed=done, rate=rate)
         if self._say is not None and now - self._said > LINE_EVERY:
-            self._say(f"{done} of {task.total:.0f} windows, {rate}")
+            self._say(f"{done} of {task.total:.0f} {self._unit}, {rate}")
             self._said = now

@@ -1,5 +1,6 @@
 """The model under study, and where it came from."""
 
+import json
 from contextlib import nullcontext
 from dataclasses import dataclass
 from pathlib import Path
@@ -9,6 +10,8 @@ import torch
 
 from geomprobe import provenance
 from geomprobe.errors import InvalidParameter, UnsupportedModel
+from geomprobe.lab.folder import WHOLE
+from geomprobe.lab.model import register
 from geomprobe.models.calling import seeing_part
 from geomprobe.models.classes import Reading
 from geomprobe.models.load import load
@@ -65,12 +68,19 @@ def make_subject(
     if isinstance(model, str | Path):
         if reader is not None:
             raise InvalidParameter(f"{by} goes with a loaded model; a checkpoint brings its own.")
+        register()
         with quiet_hub() if reporter.quiet else nullcontext():
             found = resolve(
                 str(model), revision=revision, trust_remote_code=loading["trust_remote_code"], say=reporter.say
             )
         loaded = load(found, reading=reading, **loading)
-        about = {"id": found.id, "source": found.source, "revision": found.revision, "sha256": found.sha256}
+        about = {
+            "id": found.id,
+            "source": found.source,
+            "revision": found.revision,
+            "sha256": found.sha256,
+            **training_of(found.path),
+        }
         return Subject(
             _reading(loaded.model, reading), loaded.tokenizer or loaded.processor, found.name, found.slug, about
         )
@@ -85,6 +95,17 @@ def make_subject(
     name = str(getattr(model.config, "_name_or_path", "") or type(model).__name__)
     about = {"id": name, "source": "object", "revision": None, "sha256": provenance.sha256_of_weights(model)}
     return Subject(_reading(model, reading), reader, name, slug(name), about)
+
+
+def training_of(folder: Path) -> dict[str, Any]:
+    """What a checkpoint of `geomprobe train` says of itself: `training`, whose `pair` is the same for twins."""
+    try:
+        note = json.loads((folder / WHOLE).read_text(encoding="utf-8"))
+    except (OSError, ValueError):
+        return {}
+    if not isinstance(note, dict) or "pair" not in note:
+        return {}
+    return {"training": {name: note.get(name) for name in ("arm", "pair", "fingerprint", "step", "tokens")}}
 
 
 def _reading(model: Any, reading: Reading) -> Any:

@@ -66,9 +66,12 @@ def analyze(
     trust_remote_code: Annotated[
         bool, typer.Option("--trust-remote-code", help="Run Python code that the repository brings.")
     ] = False,
-    out: Annotated[Path | None, typer.Option(help="The run folder. [default: runs/<model>.<corpus>.<hash>]")] = None,
+    out: Annotated[Path | None, typer.Option(help="The run folder. [default: runs/MODEL.CORPUS.HASH]")] = None,
     overwrite: Annotated[bool, typer.Option("--overwrite", help="Replace a run that is there.")] = False,
     csv: Annotated[bool, typer.Option("--csv", help="Write the tables as CSV besides.")] = False,
+    page: Annotated[
+        bool, typer.Option("--page/--no-page", help="Draw figures and the page; `geomprobe report` does so later.")
+    ] = True,
     quiet: Annotated[bool, typer.Option("--quiet", "-q", help="Show no progress.")] = False,
 ) -> None:
     """Watch a checkpoint's attention on real text; leave tables, figures and a page; print the run folder."""
@@ -100,6 +103,7 @@ def analyze(
         out=out,
         overwrite=overwrite,
         csv=csv,
+        page=page,
         quiet=quiet,
     )
     typer.echo(run.path)

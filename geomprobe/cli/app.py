@@ -8,10 +8,13 @@ import typer
 from geomprobe.cli import models
 from geomprobe.cli.analyze import analyze
 from geomprobe.cli.claims import claims
+from geomprobe.cli.evidence import evidence
 from geomprobe.cli.inspect import inspect
 from geomprobe.cli.intervene import intervene
 from geomprobe.cli.report import report
+from geomprobe.cli.sweep import sweep
 from geomprobe.cli.tokens import tokens
+from geomprobe.cli.train import train
 from geomprobe.errors import GeomprobeError
 
 INTERRUPTED = 130  # what shells expect after Ctrl-C
@@ -25,14 +28,18 @@ app = typer.Typer(
     help="Measure the lengths, angles and sinks of attention in any pretrained checkpoint.",
     no_args_is_help=True,
     pretty_exceptions_enable=False,
+    rich_markup_mode="markdown",  # else "[default: …]" in a help text is taken for a style and not shown
     add_completion=False,
 )
 app.command()(analyze)
 app.command()(claims)
+app.command()(evidence)
 app.command()(inspect)
 app.command()(intervene)
 app.command()(report)
+app.command()(sweep)
 app.command()(tokens)
+app.command()(train)
 app.add_typer(models.app, name="models")
 
 

@@ -38,7 +38,7 @@ def intervene(
     trust_remote_code: Annotated[
         bool, typer.Option("--trust-remote-code", help="Run Python code that the repository brings.")
     ] = False,
-    out: Annotated[Path | None, typer.Option(help="The run folder. [default: runs/<model>.<corpus>.<hash>]")] = None,
+    out: Annotated[Path | None, typer.Option(help="The run folder. [default: runs/MODEL.CORPUS.HASH]")] = None,
     overwrite: Annotated[bool, typer.Option("--overwrite", help="Replace a run that is there.")] = False,
     quiet: Annotated[bool, typer.Option("--quiet", "-q", help="Show no progress and no table.")] = False,
 ) -> None:

@@ -52,7 +52,7 @@ def test_help_names_every_command(call):
 @pytest.mark.parametrize(
     ("words", "said"),
     [
-        (("analyze",), "Missing option '--model'"),
+        (("inspect",), "Missing option '--model'"),
         (("analyze", "--model", "x", "--window", "many"), "Invalid value for '--window'"),
         (("analyze", "--model", "x", "--bos", "maybe"), "Invalid value for '--bos'"),
         (("analyze", "--model", "x", "--windwos", "3"), "No such option"),
@@ -127,7 +127,7 @@ def test_options_reach_the_api(call):
         "--device": "cpu", "--device-map": "auto", "--out": "here", "--dataset": "o/n",
         "--input": "p.png", "--categories": "c.txt", "--context": "32", "--max-types": "50", "--reference": "glove",
     }  # fmt: skip
-    flags = ("--allow-short", "--trust-remote-code", "--overwrite", "--csv", "--quiet")
+    flags = ("--allow-short", "--trust-remote-code", "--overwrite", "--csv", "--no-page", "--quiet")
     words = [word for pair in given.items() for word in pair]
     done = call("analyze", "-m", "gpt2", *words, "--text", "b.txt", *flags, code=OPTIONS)
     assert (done.returncode, done.stdout) == (0, "runs/one\n")
@@ -143,7 +143,8 @@ def test_options_reach_the_api(call):
         "tokens": 9,
     }
     expected |= {"batch_size": 3, "seed": 7, "context": 32, "max_types": 50}
-    assert passed == expected
+    del expected["no_page"]
+    assert passed == {**expected, "page": False}
     assert set(passed) == set(inspect.signature(analyze).parameters) - {"tokenizer", "processor"}
 
 
@@ -160,3 +161,10 @@ def test_defaults_are_those_of_the_api(call):
         if name not in ("model", "tokenizer", "processor")
     }
     assert passed == {"model": "gpt2", **defaults}
+
+
+def test_defaults_in_words_are_shown_in_help(call):
+    done = call("analyze", "--help")
+    shown = " ".join(done.stdout.replace("│", " ").split())
+    for told in ("[default: 32,", "[default: all but", "runs/MODEL"):
+        assert told in shown, told

@@ -1,0 +1,102 @@
+"""The sections beside the claims: the noise floor, losses of all arms, Backcopy's sinks, a larger size."""
+
+from collections.abc import Mapping
+
+from geomprobe.evidence import tables
+from geomprobe.evidence.blocks import Block, Section
+from geomprobe.evidence.decisions import NORMED, PLAIN
+from geomprobe.evidence.tables import MICRO, Evidence
+from geomprobe.evidence.telling import noise_told, short
+from geomprobe.pages.page import PageFigure
+from geomprobe.pages.sections import PageTable
+from geomprobe.pages.wording import NOTHING, change, number
+from geomprobe.tables import count
+
+
+def noise_section(evidence: Evidence) -> Section:
+    """How far two arms lie apart that are the same function."""
+    noise = tables.noise_table(evidence.records)
+    blocks: list[Block] = [noise_told(noise)]
+    if noise["n_seeds"].any():
+        rows = []
+        for row in tables.rows_of(noise):
+            cells = [change(row["mean"]), number(row["sd"]), number(row["largest"])]
+            rows.append([short(row["quantity"]), str(row["n_seeds"]), *cells])
+        caption = "A4 − A2 of the same seed; largest: the largest difference of a seed, without its sign."
+        columns = ["quantity", "seeds", "mean", "sd", "largest"]
+        blocks.append(PageTable("noise", "The noise floor", caption, columns, rows))
+    return Section("noise", "The noise floor", blocks)
+
+
+def losses_section(evidence: Evidence, figures: Mapping[str, PageFigure]) -> Section:
+    """Losses of all arms, over training and at the end."""
+    table = tables.loss_table(evidence.records)
+    rows = []
+    for row in tables.rows_of(table):
+        cells = [
+            text
+            for factor in tables.FACTORS
+            for text in (
+                _with_spread(row[f"loss_{factor}x"], row[f"loss_{factor}x_sd"]),
+                change(row[f"loss_{factor}x_gap"]),
+            )
+        ]
+        rows.append([str(row["group"]), f"{row['rate']:g}", str(row["arm"]), str(row["n_seeds"]), *cells])
+    columns = ["group", "rate", "arm", "seeds"]
+    columns += [text for factor in tables.FACTORS for text in (f"{factor}×", f"{factor}×, less {PLAIN}")]
+    gone = int(table["n_diverged"].sum())
+    lost = f" {count(gone, 'run')} diverged and {'have' if gone > 1 else 'has'} no loss." if gone else ""
+    caption = (
+        "Final held-out loss in nats a token at one, two and four times the training length: mean over seeds (sd over "
+        f"seeds), and the mean difference to {PLAIN} of the same seeds.{lost}"
+    )
+    page = PageTable("losses", "Losses of all arms", caption, columns, rows)
+    return Section("losses", "Losses of all arms", [figures["losses"], page])
+
+
+def _with_spread(middle: float, sd: float) -> str:
+    if middle != middle:
+        return NOTHING
+    return f"{middle:.4f}" if sd != sd else f"{middle:.4f} ({number(sd)})"
+
+
+def idle_section(evidence: Evidence, figures: Mapping[str, PageFigure]) -> Section:
+    """The sinks of Backcopy by arm."""
+    table = tables.idle_table(evidence.records)
+    blocks: list[Block] = [
+        "In the Bigram–Backcopy task attention has work to do at a few trigger tokens and none at all others, so that "
+        "it must rest somewhere there. Does it rest on the first position, and does that key draw it by its length or "
+        "by its direction?"
+    ]
+    if not len(table):
+        return Section("backcopy", "Where idle attention rests", [*blocks, figures["backcopy"]])
+    rows = [
+        [str(row["arm"]), str(row["n_seeds"]), *(number(row[name]) for name in tables.OF_IDLE)]
+        for row in tables.rows_of(table)
+    ]
+    columns = ["arm", "seeds", "first, idle", "uniform", "first, at triggers", "token before, at triggers"]
+    columns += ["key length", "value length", "cosine, first", "cosine, others", "gap by length", "gap by angle"]
+    caption = (
+        "Means over seeds. Attention on the first position of idle rows, what uniform attention gives, the same of "
+        "trigger rows, and these rows' attention on the token that they must copy; length of the first key and value "
+        "over that of the others; cosine to the query; logit of the first key less the mean of the others', in its two "
+        "parts."
+    )
+    page = PageTable("backcopy", "Sinks of idle rows", caption, columns, rows)
+    return Section("backcopy", "Where idle attention rests", [*blocks, figures["backcopy"], page])
+
+
+def larger_section(evidence: Evidence) -> Section:
+    """The two main arms at a larger size."""
+    table = tables.larger_table(evidence.records)
+    if not table["n_seeds"].any():
+        missing = f"There are no twins of {PLAIN} and {NORMED} in the group {MICRO} yet."
+        return Section("larger", "At a larger size", [missing])
+    rows = []
+    for row in tables.rows_of(table):
+        between = NOTHING if row["low"] != row["low"] else f"{change(row['low'])} to {change(row['high'])}"
+        cells = [number(row["plain"]), number(row["normed"]), str(row["n_seeds"]), change(row["estimate"]), between]
+        rows.append([short(str(row["quantity"])), *cells])
+    columns = ["quantity", PLAIN, NORMED, "seeds", f"{NORMED} − {PLAIN}", "95% interval"]
+    caption = "Described, not decided: means over seeds, and the mean difference with an interval of Student's t."
+    return Section("larger", "At a larger size", [PageTable("larger", "The group micro", caption, columns, rows)])

@@ -1,0 +1,376 @@
+"""The claims that only trained twins can decide, each with its contrasts and rules."""
+
+import math
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from types import MappingProxyType
+from typing import Final
+
+import numpy as np
+import pandas as pd
+from numpy.typing import NDArray
+
+from geomprobe.evidence.contrasts import LEVEL, Contrast, Decision, Rule, all_for, any_for, both_all, t_interval
+from geomprobe.evidence.records import Records, at_equal_loss
+from geomprobe.ledger.endpoint import NOT_IDENTIFIED, NOT_TESTED, Verdict
+from geomprobe.ledger.thresholds import of
+
+Floats = NDArray[np.float64]
+PLAIN, NORMED = "A0", "A1"
+SHORT, LONG, STABILITY = "nano", "long", "stability"  # the groups of the plan
+VERSUS = f"{NORMED} − {PLAIN}"
+# The group and the arms without which a claim is not tested.
+NEEDS: Final[Mapping[str, tuple[str, tuple[str, ...]]]] = MappingProxyType(
+    {
+        "C1t": (SHORT, (PLAIN,)),
+        "C3": (SHORT, (NORMED,)),
+        "C4": (SHORT, (PLAIN, NORMED)),
+        "C5": (SHORT, (PLAIN, NORMED)),
+        "C6q": (SHORT, (NORMED, "A3")),
+        "C7b": (STABILITY, (PLAIN, NORMED)),
+        "C8": (SHORT, (NORMED, "A6", "A7")),
+        "H9": (LONG, (PLAIN, NORMED)),
+    }
+)
+
+
+@dataclass(frozen=True, eq=False)
+class InGauges(Decision):
+    """A claim about lengths and angles: decided in each gauge by itself, and not identified where they disagree.
+
+    Attributes
+    ----------
+    gauges : tuple of tuple of Contrast
+        The deciding contrasts of each gauge; what does not depend on it is in all of them.
+    """
+
+    gauges: tuple[tuple[Contrast, ...], ...] = ()
+
+    @property
+    def p(self) -> float:
+        """Both gauges must say so."""
+        if not self.tested:
+            return 1.0
+        return max(Decision(self.claim, self.title, own, self.agree).p for own in self.gauges)
+
+    def level_of(self, level: float) -> float:
+        """The part of the level at which each contrast is asked: as many share it as a gauge has."""
+        return level / max(len(own) for own in self.gauges)
+
+    def verdict(self, level: float) -> Verdict:
+        """What both gauges say at a level."""
+        if not self.tested:
+            return NOT_TESTED
+        asked = self.level_of(level)
+        said = {self.agree([one.speaks(asked) for one in own]) for own in self.gauges}
+        return said.pop() if len(said) == 1 else NOT_IDENTIFIED
+
+
+def decide(records: Records) -> list[Decision]:
+    """Every claim on twins, whether its runs are there or not."""
+    return [
+        _inflation(records),
+        _constant_lengths(records),
+        _tighter(records),
+        _rare(records),
+        _after_rope(records),
+        _stability(records),
+        _temperature(records),
+        _sinks(records),
+    ]
+
+
+def _own(records: Records, arm: str, name: str, rule: Rule | None = None) -> Contrast:
+    """A number of an arm itself, over the seeds of the short trainings."""
+    return Contrast(name, arm, records.one(SHORT, arm, name).to_numpy(float), rule)
+
+
+def _inflation(records: Records) -> Decision:
+    grows = Rule("supported: interval above 0; refuted: below 0", above=0, below=0)
+    radial = Rule(
+        f"supported: interval above 0 (more than a random step has); refuted: within ±{of('C1t', 'radial')} (TOST)",
+        above=0,
+        none_within=of("C1t", "radial"),
+    )
+    contrasts = [_own(records, PLAIN, f"growth_scored_{vector}", grows) for vector in "kq"]
+    contrasts += [
+        Contrast(name, f"{PLAIN}, less 1", records.one(SHORT, PLAIN, name).to_numpy(float) - 1, radial)
+        for name in ("radial_over_random_k", "radial_over_random_q")
+    ]
+    for vector in "kq":
+        for name in (f"growth_projected_{vector}", f"growth_scored_{vector}", f"turn_{vector}"):
+            contrasts.append(Contrast(name, VERSUS, records.paired(SHORT, NORMED, PLAIN, name)))
+        contrasts.append(_own(records, PLAIN, f"radial_cosine_{vector}"))
+    return Decision(
+        "C1t",
+        "The optimiser inflates lengths during training",
+        tuple(contrasts),
+        all_for,
+        note="Growth: slope of mean log length from a quarter of the steps on, per whole training.",
+    )
+
+
+def _constant_lengths(records: Records) -> Decision:
+    spread = Rule(
+        f"supported: below {of('C3', 'log_sd')}; refuted: above {of('C3', 'not_log_sd')}",
+        above=of("C3", "log_sd"),
+        below=of("C3", "not_log_sd"),
+        turned=True,
+    )
+    distance = Rule(
+        f"supported: below {of('C3', 'tv')}; refuted: above {of('C3', 'not_tv')}",
+        above=of("C3", "tv"),
+        below=of("C3", "not_tv"),
+        turned=True,
+    )
+    cost = Rule(f"supported: within ±{of('C3', 'delta_ce')} nats (TOST)", within=of("C3", "delta_ce"))
+    costs = [_own(records, NORMED, f"delta_ce_{edit}", cost) for edit in ("neutral_norm", "scalar_gain")]
+    gauges = []
+    for end in ("", "_balanced"):
+        named = {f"k_log_sd{end}": spread, f"tv{end}": distance}
+        own = [_own(records, NORMED, name, rule) for name, rule in named.items()]
+        if not end or any(one.n for one in own):
+            gauges.append((*(one for one in own if one.n or not end), *costs))
+    deciding = list(dict.fromkeys(one for own in gauges for one in own))
+    shown = [
+        _own(records, arm, name)
+        for arm in (PLAIN, "A2", "A3", "A5", "A6", "A7")
+        for name in ("k_log_sd", "tv", "delta_ce_neutral_norm", "r2")
+    ]
+    shown.insert(0, _own(records, NORMED, "r2"))
+    return InGauges(
+        "C3",
+        "With QK Norm lengths are constant and Q·K ≈ cos θ",
+        (*deciding, *shown),
+        all_for,
+        note=_about_gauges(gauges),
+        gauges=tuple(gauges),
+    )
+
+
+def _about_gauges(gauges: Sequence[tuple[Contrast, ...]]) -> str:
+    """What the balanced gauge lacks of what the raw one has."""
+    raw = gauges[0]
+    if not any(one.n for one in raw):
+        return ""
+    if len(gauges) == 1:
+        return "Lengths and angles were measured in the raw gauge alone."
+    lacks = len(gauges[1]) < len(raw)
+    return "In the balanced gauge not all was measured: there the rest of the contrasts decides." if lacks else ""
+
+
+def _tighter(records: Records) -> Decision:
+    least = of("C4", "auc")
+    rule = Rule(
+        f"supported: ≥ {least} and interval above 0; refuted: within ±{least} (TOST) or below 0",
+        above=0,
+        least=least,
+        below=0,
+        none_within=least,
+    )
+    contrasts = []
+    for space in ("keys", "residual"):
+        read = at_equal_loss(records, SHORT, (PLAIN, NORMED), f"auc_{space}")
+        difference = (read[NORMED] - read[PLAIN]).to_numpy()
+        contrasts.append(Contrast(f"auc_{space}", f"{VERSUS}, equal loss", difference, rule))
+    shown = [f"auc_{space}" for space in ("keys", "residual", "queries", "embedding")]
+    shown += [f"{measure}_{space}" for measure in ("silhouette", "kappa") for space in ("keys", "residual")]
+    for name in shown:
+        contrasts.append(Contrast(name, f"{VERSUS}, equal steps", records.paired(SHORT, NORMED, PLAIN, name)))
+    contrasts += [Contrast("auc_contexts", PLAIN, records.one(SHORT, PLAIN, "auc_contexts").to_numpy())]
+    return Decision(
+        "C4",
+        "Semantic clusters are tighter with QK Norm",
+        tuple(contrasts),
+        all_for,
+        note="Cleaner (AUC) decides; tighter (κ) is shown. Keys in the raw gauge, before RoPE.",
+    )
+
+
+def _rare(records: Records) -> Decision:
+    least = of("C5", "purity")
+    raw, logit = (_rare_minus_frequent(records, scale) for scale in ("raw", "logit"))
+    share = Rule(
+        f"supported: ≥ {least} and interval above 0; refuted: within ±{least} (TOST) or below 0",
+        above=0,
+        least=least,
+        below=0,
+        none_within=least,
+    )
+    positive = Rule("supported: interval above 0; refuted: below 0", above=0, below=0)
+    nearer = Rule(
+        "supported: interval below 0 (the parent lies nearer); refuted: above 0", above=0, below=0, turned=True
+    )
+    place = records.paired(SHORT, NORMED, PLAIN, "parent_place_keys_rare")
+    contrasts = [
+        Contrast("purity_keys, rare − frequent", VERSUS, raw, share),
+        Contrast("logit purity_keys, rare − frequent", VERSUS, logit, positive),
+        Contrast("parent_place_keys_rare", VERSUS, place, nearer),
+    ]
+    for name in ("parent_place_keys_half", "parent_place_residual_rare", "parent_place_embedding_rare"):
+        contrasts.append(Contrast(name, VERSUS, records.paired(SHORT, NORMED, PLAIN, name)))
+    for name in ("parent_place_keys_rare", "purity_keys_rare", "purity_keys_frequent"):
+        for arm in (PLAIN, NORMED):
+            contrasts.append(Contrast(name, arm, records.one(SHORT, arm, name).to_numpy()))
+    return Decision(
+        "C5",
+        "Rare tokens get better neighbourhoods with QK Norm",
+        tuple(contrasts),
+        all_for,
+        note=f"{_vocabulary(records)} has few rare words: the pseudo-rare ones, whose parent is known, carry this row.",
+    )
+
+
+def _vocabulary(records: Records) -> str:
+    sizes = {records.whole[name]["recipe"]["size"]["vocab_size"] for name in records.rows(SHORT, NORMED)["name"]}
+    return f"A vocabulary of {sizes.pop():,}" if len(sizes) == 1 else "A small vocabulary"
+
+
+def _rare_minus_frequent(records: Records, scale: str) -> Floats:
+    def gap(arm: str) -> pd.Series:
+        rare, frequent = (records.one(SHORT, arm, f"purity_keys_{group}") for group in ("rare", "frequent"))
+        return _logit(rare) - _logit(frequent) if scale == "logit" else rare - frequent
+
+    difference = (gap(NORMED) - gap(PLAIN)).dropna()
+    return difference.to_numpy(float)
+
+
+def _logit(share: pd.Series) -> pd.Series:
+    """Of shares; 0 and 1 have none."""
+    inside = share[(share > 0) & (share < 1)]
+    return (inside / (1 - inside)).map(math.log)
+
+
+def _after_rope(records: Records) -> Decision:
+    near, far = of("C6q", "loss"), of("C6q", "loss_4x")
+    contrasts = [
+        Contrast(
+            f"loss_{factor}x",
+            f"A3 − {NORMED}",
+            records.paired(SHORT, "A3", NORMED, f"loss_{factor}x"),
+            Rule(f"supported: interval above {bound} nats; refuted: below it", above=bound, below=bound),
+        )
+        for factor, bound in ((1, near), (2, near), (4, far))
+    ]
+    contrasts += [
+        Contrast(f"loss_{factor}x", "A4 − A2, the same function", records.paired(SHORT, "A4", "A2", f"loss_{factor}x"))
+        for factor in (1, 2, 4)
+    ]
+    return Decision("C6q", "A norm behind RoPE costs quality", tuple(contrasts), any_for)
+
+
+def _stability(records: Records) -> Decision:
+    title = "QK Norm stabilises training"
+    rates = records.rates(STABILITY)
+    if len(rates) < 2:
+        there = f"there {'is one' if rates else 'is none'}"
+        missing = f"It takes two learning rates at least in the group {STABILITY}; {there}."
+        return Decision("C7b", title, (), missing=missing)
+    low, high = rates[0], rates[-1]
+
+    def interaction(number: str) -> Floats:
+        at = [
+            records.one(STABILITY, PLAIN, number, rate) - records.one(STABILITY, NORMED, number, rate)
+            for rate in (high, low)
+        ]
+        return (at[0] - at[1]).dropna().to_numpy(float)
+
+    ratio = records.one(STABILITY, PLAIN, "max_logit", high) / records.one(STABILITY, NORMED, "max_logit", high)
+    margin = of("C7b", "loss")
+    contrasts = (
+        Contrast(
+            "loss_1x",
+            f"({PLAIN} − {NORMED}) at {high:g} less that at {low:g}",
+            interaction("loss_1x"),
+            Rule(f"supported: interval above 0; refuted: within ±{margin} nats (TOST)", above=0, none_within=margin),
+        ),
+        Contrast(
+            "log max_logit ratio",
+            f"{PLAIN} over {NORMED} at {high:g}",
+            np.log(ratio.dropna().to_numpy(float)),
+            Rule(
+                f"supported: {of('C7b', 'logit_ratio'):g} times or more, and interval above 0 (of the log)",
+                above=0,
+                least=math.log(of("C7b", "logit_ratio")),
+            ),
+        ),
+        Contrast("n_spikes", f"({PLAIN} − {NORMED}) at {high:g} less that at {low:g}", interaction("n_spikes")),
+    )
+    return Decision("C7b", title, contrasts, all_for, missing=_diverged(records, low, high))
+
+
+def _diverged(records: Records, low: float, high: float) -> str:
+    """Which trainings have no loss to be compared; those that are left are the tamer ones, and would say too little."""
+    said = []
+    for rate in (low, high):
+        for arm in (PLAIN, NORMED):
+            known = records.one(STABILITY, arm, "diverged", rate)
+            if known.any():
+                said.append(f"{int(known.sum())} of {len(known)} of {arm} at {rate:g}")
+    return f"Trainings diverged and have no loss to be compared: {', '.join(said)}." if said else ""
+
+
+def _temperature(records: Records) -> Decision:
+    margin = of("C8", "loss")
+    same = Rule(f"supported: within ±{margin} nats (TOST); no rule refutes it", within=margin)
+    contrasts = [
+        Contrast("loss_1x", f"{arm} − {NORMED}", records.paired(SHORT, arm, NORMED, "loss_1x"), same)
+        for arm in ("A6", "A7")
+    ]
+    helpless = records.paired(SHORT, "A8", NORMED, "loss_1x")
+    for arm in ("A8", "A2", "A5"):
+        contrasts.append(Contrast("loss_1x", f"{arm} − {NORMED}", records.paired(SHORT, arm, NORMED, "loss_1x")))
+    contrasts.append(Contrast("loss_1x", f"A9 − {PLAIN}", records.paired(SHORT, "A9", PLAIN, "loss_1x")))
+    return Decision(
+        "C8",
+        "1/√d can be replaced by a learned temperature, or dropped",
+        tuple(contrasts),
+        both_all,
+        note=_about_helpless(helpless),
+    )
+
+
+def _about_helpless(gap: Floats) -> str:
+    """Whether the arm that must fail does so."""
+    least = of("C8", "helpless")
+    expected = f"A8, whose logits cannot leave ±1, is expected more than {least:g} nats above {NORMED}"
+    low, _ = t_interval(gap, LEVEL)
+    if math.isnan(low):
+        return f"{expected}."
+    return f"{expected}: it {'is' if low > least else 'is not'} (lower bound {low:.3f})."
+
+
+def _tokens(records: Records, group: str) -> str:
+    """How many tokens the trainings of a group saw, where all saw as many: ", 12 M tokens"."""
+    seen = set(records.table.loc[records.table["group"] == group, "tokens"])
+    return f", {seen.pop() / 1e6:.3g} M tokens" if len(seen) == 1 else ""
+
+
+def _sinks(records: Records) -> Decision:
+    title = "QK Norm removes attention sinks"
+    plain = records.one(LONG, PLAIN, "first_mass")
+    uniform = records.one(LONG, PLAIN, "first_mass_uniform")
+    margin, after = of("H9", "first_mass"), _tokens(records, LONG)
+    rule = Rule(
+        f"supported: interval below −{margin}; refuted: within ±{margin} (TOST) or above 0",
+        above=-margin,
+        below=0,
+        none_within=margin,
+        turned=True,
+    )
+    contrasts = [
+        Contrast("first_mass", f"{VERSUS}{after}", records.paired(LONG, NORMED, PLAIN, "first_mass"), rule),
+        Contrast("sink_rate", f"{VERSUS}{after}", records.paired(LONG, NORMED, PLAIN, "sink_rate")),
+        Contrast("first_mass", f"{PLAIN}{after}", plain.to_numpy(float)),
+        Contrast("first_mass", f"{NORMED}{after}", records.one(LONG, NORMED, "first_mass").to_numpy(float)),
+        Contrast("first_mass_uniform", "what uniform attention gives", uniform.to_numpy(float)),
+        Contrast("first_key_ratio", f"{PLAIN}{after}", records.one(LONG, PLAIN, "first_key_ratio").to_numpy(float)),
+    ]
+    missing = ""
+    entry = of("H9", "entry")
+    if len(plain) and float(plain.mean()) < entry * float(uniform.mean()):
+        missing = (
+            f"{PLAIN} gives the first position {plain.mean():.3f} of its attention, less than {entry:g} times the "
+            f"{uniform.mean():.3f} of uniform attention: there is no sink to be removed."
+        )
+    return Decision("H9", title, tuple(contrasts), all_for, missing=missing)

@@ -1,0 +1,181 @@
+"""Analysing a trained run: its last checkpoint whole, its edits, its renamed words, and clusters on the way."""
+
+import json
+import shutil
+from pathlib import Path
+from typing import Any, Final
+
+import pandas as pd
+import torch
+
+from geomprobe.api import analyze
+from geomprobe.attention.anatomy import examine
+from geomprobe.attention.seam import attending
+from geomprobe.attention.stages import Notebook
+from geomprobe.evidence.record import clusters, curves, losses, of_analysis, of_edits, of_renamed, of_training
+from geomprobe.evidence.renamed import parent_ranks
+from geomprobe.experiment import intervene
+from geomprobe.lab.backcopy import BackcopySupply, idle_sinks
+from geomprobe.lab.folder import TrainingFolder, write_json
+from geomprobe.lab.model import LabForCausalLM
+from geomprobe.lab.recipe import read_recipe
+from geomprobe.lab.running import Trained, open_training
+from geomprobe.lab.text import TextData
+from geomprobe.lab.train import finite
+from geomprobe.models.quiet import quiet_transformers
+from geomprobe.progress import Reporter
+
+RECORD: Final = "measured.json"
+VERSION: Final = 1  # of what is measured
+ON_THE_WAY: Final = 2  # saved steps before the last at which clusters are looked at, to compare at equal loss
+APART: Final = 0.9  # a step later than this share of the last says nothing new
+EDITS: Final = ("neutral_norm", "permute_norm", "swap_angle:permute_norm")
+OF_GAINS: Final = "scalar_gain"  # where there is a gain before the rotation
+IDLE_SEQUENCES: Final = 256
+
+
+def measure_run(path: Path, *, data: TextData | None, categories: Path | None, reporter: Reporter) -> dict[str, Any]:
+    """Measure a trained run, unless its folder says that this was done.
+
+    Parameters
+    ----------
+    path : Path
+        Of a finished training.
+    data : TextData or None
+        What it was trained on; its held-out texts are what is read. None for a task without texts.
+    categories : Path or None
+        For clusters; None: the packaged nouns.
+    reporter : Reporter
+
+    Returns
+    -------
+    dict
+        `numbers` (by name), and what ties them to the run. Kept in measured.json, written last; the run folders of the
+        analyses stand beside it.
+
+    Raises
+    ------
+    RunError
+        Where the training is not finished.
+    """
+    note = path / RECORD
+    trained = open_training(path)
+    if note.exists():
+        known: dict[str, Any] = json.loads(note.read_text(encoding="utf-8"))
+        if known.get("version") == VERSION and known.get("fingerprint") == trained.manifest["fingerprint"]:
+            return known
+    numbers = of_training(path, trained.manifest)
+    on_the_way: list[dict[str, Any]] = []
+    if trained.manifest["diverged_at"] is None:
+        if data is None:
+            numbers |= _idle(trained)
+        else:
+            numbers |= _numbers(trained, data, categories, reporter)
+            on_the_way = _on_the_way(trained, data, categories, reporter)
+    record = {
+        "version": VERSION,
+        **{name: trained.manifest[name] for name in ("arm", "recipe", "fingerprint", "pair", "step", "tokens")},
+        "seconds": trained.manifest["seconds"],
+        "threads": trained.manifest["threads"],
+        "numbers": {name: finite(value) for name, value in numbers.items()},
+        "on_the_way": on_the_way,
+        "losses": losses(path),
+        "curves": [{name: _short(value) for name, value in row.items()} for row in curves(path)],
+    }
+    write_json(note, record)
+    return record
+
+
+def _numbers(trained: Trained, data: TextData, categories: Path | None, reporter: Reporter) -> dict[str, float]:
+    text, checkpoint = data.held_out_texts, str(trained.checkpoint)
+    reporter.say("analysing the last checkpoint")
+    run = analyze(
+        checkpoint,
+        text=text,
+        probes="all",
+        categories=categories,
+        max_types=200,
+        page=False,
+        out=_fresh(trained.path / "analysis"),
+        quiet=True,
+    )
+    reporter.say("trying its edits")
+    arm = read_recipe(trained.manifest["recipe"]).arm
+    has_gain = arm.qk_norm == "rms" and arm.axis == "head" and arm.order == "before_rope"
+    tried = (*EDITS, OF_GAINS) if has_gain else EDITS
+    edits = intervene(checkpoint, tried, text=text, windows=32, out=_fresh(trained.path / "edits"), quiet=True)
+    numbers = of_analysis(run) | of_edits(edits)
+    if data.renamed:
+        reporter.say("looking for the parents of renamed words")
+        ranks = _ranks(trained, data)
+        ranks.to_parquet(trained.path / "renamed.parquet", index=False, compression="zstd")
+        numbers |= of_renamed(ranks)
+    return numbers
+
+
+def _on_the_way(trained: Trained, data: TextData, categories: Path | None, reporter: Reporter) -> list[dict[str, Any]]:
+    """Clusters at the last saved steps, beside the held-out loss there."""
+    folder = TrainingFolder(trained.path)
+    held_out = pd.read_parquet(trained.path / "held_out.parquet")
+    short = held_out[(held_out["factor"] == 1)].drop_duplicates("step").set_index("step")["loss"]
+    found = []
+    last = folder.steps[-1]
+    for step in [step for step in folder.steps if step < APART * last][-ON_THE_WAY:]:
+        reporter.say(f"clusters at step {step}")
+        out = trained.path / f"clusters-{step}"
+        run = analyze(
+            str(folder.step_path(step)),
+            text=data.held_out_texts,
+            probes="clusters",
+            windows=2,
+            categories=categories,
+            max_types=200,
+            page=False,
+            out=_fresh(out),
+            quiet=True,
+        )
+        numbers = {name: finite(value) for name, value in clusters(run)}
+        found.append({"step": step, "loss": float(short.loc[step]), "numbers": numbers})
+        shutil.rmtree(out)
+    return found
+
+
+def _short(value: float) -> float | None:
+    """Six digits are enough for a curve."""
+    return finite(float(f"{value:.6g}"))
+
+
+def _fresh(path: Path) -> Path:
+    """The folder, without what a stopped measurement left there."""
+    shutil.rmtree(path, ignore_errors=True)
+    return path
+
+
+def load_trained(trained: Trained) -> LabForCausalLM:
+    """The last checkpoint's model, ready to be watched."""
+    with quiet_transformers():
+        model = LabForCausalLM.from_pretrained(str(trained.checkpoint))
+    model.eval().requires_grad_(requires_grad=False)
+    return model
+
+
+def _ranks(trained: Trained, data: TextData) -> pd.DataFrame:
+    model = load_trained(trained)
+    notebook = Notebook(attending(model))
+    ids = torch.from_numpy(data.held_out[:64].astype("int64"))[None]
+    spec = examine(model, ids, notebook=notebook)
+    folder = _fresh(trained.path / ".renamed")
+    try:
+        return parent_ranks(model, spec, notebook, data, folder)
+    finally:
+        shutil.rmtree(folder, ignore_errors=True)
+
+
+def _idle(trained: Trained) -> dict[str, float]:
+    """The sinks of a model of the Bigram–Backcopy task, mean over heads, by layer."""
+    recipe = read_recipe(trained.manifest["recipe"])
+    ids = BackcopySupply(recipe).held_out(recipe.length, IDLE_SEQUENCES)[:, :-1]
+    table = idle_sinks(load_trained(trained), ids)
+    table.to_parquet(trained.path / "idle_sinks.parquet", index=False, compression="zstd")
+    means = table.groupby("layer").mean(numeric_only=True).drop(columns="head", errors="ignore")
+    return {f"{column}_layer{layer}": float(value) for layer, row in means.iterrows() for column, value in row.items()}

@@ -1,0 +1,113 @@
+"""Do pseudo-rare words keep their parent's meaning: where the parent stands, seen from its second token."""
+
+from pathlib import Path
+from typing import Any, Final
+
+import numpy as np
+import pandas as pd
+from numpy.typing import NDArray
+
+from geomprobe.attention.spec import ModelSpec
+from geomprobe.attention.stages import Notebook
+from geomprobe.collection import Collection
+from geomprobe.corpus.contexts import CONTEXT, NO_BAND, Contexts, WordType
+from geomprobe.lab.renaming import Renamed
+from geomprobe.lab.text import TextData
+from geomprobe.stats.angles import cosines, type_vectors
+
+N_CONTEXTS: Final = 8  # of each of a word's two tokens
+TOKENS_A_PASS: Final = 4096
+_SEED: Final = 0
+
+
+def renamed_contexts(data: TextData) -> tuple[tuple[Renamed, ...], Contexts]:
+    """Windows of the held-out tokens, each with a renamed word's new token or its parent as the last.
+
+    Returns
+    -------
+    tuple of Renamed
+        Those that stand often enough in the held-out text.
+    Contexts
+        Twice as many types: first the new token of each, then the parent of each.
+    """
+    stream = np.asarray(data.held_out)
+    rng = np.random.default_rng(_SEED)
+    found: list[tuple[Renamed, list[NDArray], list[NDArray]]] = []
+    for word in data.renamed:
+        own, parent = (_windows(stream, token, rng) for token in (word.new_id, word.parent_id))
+        if len(own) == len(parent) == N_CONTEXTS:
+            found.append((word, own, parent))
+    words = tuple(word for word, _, _ in found)
+    kinds = [WordType(word.written, "", np.nan, 0, NO_BAND) for word in words]
+    kinds += [WordType(word.parent, "", np.nan, 0, NO_BAND) for word in words]
+    ids = [*(window for _, own, _ in found for window in own), *(window for _, _, old in found for window in old)]
+    n = len(ids)
+    zeros = np.zeros(n, dtype=np.int64)
+    contexts = Contexts(
+        types=tuple(kinds),
+        type_index=np.repeat(np.arange(len(kinds)), N_CONTEXTS),
+        document=zeros,
+        start=zeros,
+        ids=np.stack(ids).astype(np.int64),
+        document_names=("held_out",),
+        left_out={"too_rare": len(data.renamed) - len(words)},
+    )
+    return words, contexts
+
+
+def _windows(stream: NDArray, token: int, rng: np.random.Generator) -> list[NDArray]:
+    places = np.flatnonzero(stream == token)
+    places = places[places >= CONTEXT - 1]
+    drawn = rng.permutation(places)[:N_CONTEXTS]
+    return [stream[at - CONTEXT + 1 : at + 1] for at in drawn]
+
+
+def parent_ranks(model: Any, spec: ModelSpec, notebook: Notebook, data: TextData, folder: Path) -> pd.DataFrame:
+    """Where a word's parent stands among the parents of all renamed words, seen from its second token.
+
+    Parameters
+    ----------
+    model : LabForCausalLM
+    spec : ModelSpec
+    notebook : Notebook
+    data : TextData
+    folder : Path
+        Of the pass, for the time being.
+
+    Returns
+    -------
+    DataFrame
+        A row a word, space (content, residual, embedding), vector, layer and head: `place` is the share of the other
+        parents that lie nearer by cosine (0: its own is the nearest; chance .5), `hit` whether none does.
+    """
+    words, contexts = renamed_contexts(data)
+    collection = Collection(spec, contexts, folder)
+    length = contexts.ids.shape[1]
+    collection.run(model, batch_size=max(1, TOKENS_A_PASS // length), notebook=notebook)
+    n = len(words)
+    rows = []
+    for cell in collection.cells(range(2 * n), N_CONTEXTS):
+        vectors = type_vectors(cell.x)  # (type, d)
+        place = places_of_own(cosines(vectors[:n], vectors[n:]))
+        rows += [
+            {
+                "word": word.parent,
+                "rare": word.rare,
+                "space": cell.space,
+                "vector": cell.vector,
+                "layer": cell.layer,
+                "head": cell.head,
+                "place": float(value),
+                "hit": bool(value == 0),
+            }
+            for word, value in zip(words, place, strict=True)
+        ]
+    return pd.DataFrame(rows)
+
+
+def places_of_own(similar: NDArray) -> NDArray[np.float64]:
+    """For each row of cosines (word, parent) the share of the other parents nearer than its own; ties count half."""
+    own = np.diagonal(similar)[:, None]
+    others = similar.shape[1] - 1
+    nearer = (similar > own).sum(1) + 0.5 * ((similar == own).sum(1) - 1)
+    return nearer / others
