@@ -21,7 +21,7 @@ from geomprobe.interventions.trial import ALL_DOCUMENTS, SHAM, SHAM_LIMIT, Trial
 from geomprobe.labels import FROM_ROW
 from geomprobe.models.calling import run as call
 from geomprobe.observation import default_batch_size
-from geomprobe.pages import page
+from geomprobe.pages.page import write_page
 from geomprobe.progress import Reporter
 from geomprobe.run.reading import Run, open_run
 from geomprobe.subject import make_subject
@@ -46,6 +46,7 @@ def intervene(  # noqa: PLR0913 (each is a setting of the command line, by the s
     loading: Mapping[str, Any] | None = None,
     out: str | Path | None = None,
     overwrite: bool = False,
+    page: bool = True,
     quiet: bool = False,
 ) -> Run:
     """Edit queries and keys inside the attention while a model reads, and measure what it costs.
@@ -66,7 +67,7 @@ def intervene(  # noqa: PLR0913 (each is a setting of the command line, by the s
         Attention layers to edit. Default: all.
     one_by_one : bool
         Each of those layers by itself too.
-    tokenizer, text, dataset, language, window, windows, batch_size, out, overwrite, quiet
+    tokenizer, text, dataset, language, window, windows, batch_size, out, overwrite, page, quiet
         As `analyze` has them.
     seed : int
         Of what is drawn: shuffled lengths, swapped directions.
@@ -115,8 +116,9 @@ def intervene(  # noqa: PLR0913 (each is a setting of the command line, by the s
             with job.step("tables", "writing tables"):
                 files = folder.write_tables({"interventions": table, "parity": analysis.parity})
             folder.finish(analysis.manifest(files))
-            with job.step("page", "drawing figures and the page"):
-                page.write_page(open_run(folder.path))
+            if page:
+                with job.step("page", "drawing figures and the page"):
+                    write_page(open_run(folder.path))
     except BaseException:
         folder.abandon()
         raise

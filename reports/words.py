@@ -1,18 +1,22 @@
 """Writes words.md out of run folders: clusters of meaning and neighbours of rare words, space by space.
 
 python reports/words.py RUN [RUN …] > reports/words.md
+python reports/words.py RUN --pictures reports/words-novels > reports/words-novels.md
 """
 
-import sys
+import argparse
+import shutil
+from pathlib import Path
 
 from geomprobe import open_run, tables
+from geomprobe.figures.catalogue import FIGURES
 from geomprobe.run.reading import Run
 
 HEADER = """# Words: clusters and neighbours
 
-What `geomprobe analyze --probes all` says of two checkpoints about directions, on its default text (State of the Union
-addresses) and its packaged nouns, on a CPU in float32. Made by `python reports/words.py` from the run folders of the
-commands below; every number is from their tables.
+What `geomprobe analyze --probes all` says about directions, on {text} and its packaged nouns, on a
+CPU in float32. Made by `python reports/words.py` from the run folders of the commands below; every number is from their
+tables.
 
 - *AUC*: how often two nouns of one category point more alike than two of different ones (centred; .5 is chance), with a
   95 % interval from drawing nouns; keys and queries: mean over the heads of a layer. *shuffled*: the same with the
@@ -20,10 +24,16 @@ commands below; every number is from their tables.
   without any knowledge makes of the windows. *PR*: participation ratio, beside that of a round cloud of as many nouns.
 - *neighbours*: overlap (Jaccard) of the ten nearest words from two halves of a word's contexts, and share of neighbours
   above the median frequency; median head of the keys past layer 0, by decile of frequency.
-
-These checkpoints differ in family, data, size, head width and quantisation as well as in QK norm; what differs between
-them is described here and not explained. The text is narrow: politics over two centuries.
 """
+SEVERAL = """
+These checkpoints differ in family, data, size, head width and quantisation as well as in QK norm; what differs between
+them is described here and not explained.
+"""
+TEXTS = {
+    "sotu": "its default text (State of the Union addresses: narrow, politics over two centuries)",
+    "corpus": "98 English novels of 1719 to 1930 (docs/training.md says which)",
+}
+PICTURES = ("cluster_auc", "word_map", "neighbour_quality", "hubs")
 SPACES = {
     "k": "keys",
     "q": "queries",
@@ -95,11 +105,36 @@ def _neighbours(run: Run) -> list[str]:
     return [f"| {band + 1} | {stable[band]:.3f} | {frequent[band]:.3f} |" for band in stable.index]
 
 
+def pictures(run: Run, folder: Path) -> str:
+    """The run's figures of words, copied into a folder beside the report."""
+    folder.mkdir(parents=True, exist_ok=True)
+    lines = []
+    for name in PICTURES:
+        drawing = FIGURES[name]
+        shutil.copyfile(run.path / "figures" / f"{name}.png", folder / f"{name}.png")
+        lines += [
+            f"### {drawing.title}",
+            "",
+            f"![{drawing.alt}]({folder.name}/{name}.png)",
+            "",
+            drawing.caption(run),
+            "",
+        ]
+    return "\n".join(lines)
+
+
 def main() -> None:
     """Print the report."""
-    print(HEADER)
-    for path in sys.argv[1:]:
-        print(section(open_run(path)))
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser.add_argument("runs", nargs="+", type=Path)
+    parser.add_argument("--pictures", type=Path, help="a folder for the figures of words")
+    given = parser.parse_args()
+    runs = [open_run(path) for path in given.runs]
+    print(HEADER.format(text=TEXTS[runs[0].manifest["corpus"]["name"]]) + (SEVERAL if len(runs) > 1 else ""))
+    for run in runs:
+        print(section(run))
+        if given.pictures is not None:
+            print(pictures(run, given.pictures))
 
 
 if __name__ == "__main__":

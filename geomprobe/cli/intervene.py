@@ -40,6 +40,9 @@ def intervene(
     ] = False,
     out: Annotated[Path | None, typer.Option(help="The run folder. [default: runs/MODEL.CORPUS.HASH]")] = None,
     overwrite: Annotated[bool, typer.Option("--overwrite", help="Replace a run that is there.")] = False,
+    page: Annotated[
+        bool, typer.Option("--page/--no-page", help="Draw figures and the page; `geomprobe report` does so later.")
+    ] = True,
     quiet: Annotated[bool, typer.Option("--quiet", "-q", help="Show no progress and no table.")] = False,
 ) -> None:
     """Hand the attention kernel other queries and keys than the model made; print the cost, leave a page."""
@@ -66,6 +69,7 @@ def intervene(
         },
         out=out,
         overwrite=overwrite,
+        page=page,
         quiet=quiet,
     )
     if not quiet:

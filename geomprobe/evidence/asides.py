@@ -35,20 +35,18 @@ def losses_section(evidence: Evidence, figures: Mapping[str, PageFigure]) -> Sec
     for row in tables.rows_of(table):
         cells = [
             text
-            for factor in tables.FACTORS
-            for text in (
-                _with_spread(row[f"loss_{factor}x"], row[f"loss_{factor}x_sd"]),
-                change(row[f"loss_{factor}x_gap"]),
-            )
+            for name in tables.LOSSES
+            for text in (_with_spread(row[name], row[f"{name}_sd"]), change(row[f"{name}_gap"]))
         ]
         rows.append([str(row["group"]), f"{row['rate']:g}", str(row["arm"]), str(row["n_seeds"]), *cells])
     columns = ["group", "rate", "arm", "seeds"]
-    columns += [text for factor in tables.FACTORS for text in (f"{factor}×", f"{factor}×, less {PLAIN}")]
+    columns += [text for words in tables.LOSSES.values() for text in (words, f"{words}, less {PLAIN}")]
     gone = int(table["n_diverged"].sum())
     lost = f" {count(gone, 'run')} diverged and {'have' if gone > 1 else 'has'} no loss." if gone else ""
     caption = (
-        "Final held-out loss in nats a token at one, two and four times the training length: mean over seeds (sd over "
-        f"seeds), and the mean difference to {PLAIN} of the same seeds.{lost}"
+        "Final held-out loss in nats a token at one, two and four times the training length, and on another text (the "
+        "State of the Union addresses): mean over seeds (sd over seeds), and the mean difference to "
+        f"{PLAIN} of the same seeds.{lost}"
     )
     page = PageTable("losses", "Losses of all arms", caption, columns, rows)
     return Section("losses", "Losses of all arms", [figures["losses"], page])

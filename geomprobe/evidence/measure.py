@@ -7,17 +7,21 @@ from typing import Any, Final
 
 import pandas as pd
 import torch
+from transformers import AutoTokenizer
 
 from geomprobe.api import analyze
 from geomprobe.attention.anatomy import examine
 from geomprobe.attention.seam import attending
 from geomprobe.attention.stages import Notebook
+from geomprobe.corpus.sources import Document, Source, sotu
+from geomprobe.corpus.windows import WindowPlan, cut_windows
 from geomprobe.evidence.record import clusters, curves, losses, of_analysis, of_edits, of_renamed, of_training
 from geomprobe.evidence.renamed import parent_ranks
 from geomprobe.experiment import intervene
 from geomprobe.lab.backcopy import BackcopySupply, idle_sinks
 from geomprobe.lab.folder import TrainingFolder, write_json
 from geomprobe.lab.model import LabForCausalLM
+from geomprobe.lab.objective import head_loss
 from geomprobe.lab.recipe import read_recipe
 from geomprobe.lab.running import Trained, open_training
 from geomprobe.lab.text import TextData
@@ -26,12 +30,15 @@ from geomprobe.models.quiet import quiet_transformers
 from geomprobe.progress import Reporter
 
 RECORD: Final = "measured.json"
-VERSION: Final = 1  # of what is measured
+VERSION: Final = 2  # of what is measured
 ON_THE_WAY: Final = 2  # saved steps before the last at which clusters are looked at, to compare at equal loss
 APART: Final = 0.9  # a step later than this share of the last says nothing new
 EDITS: Final = ("neutral_norm", "permute_norm", "swap_angle:permute_norm")
 OF_GAINS: Final = "scalar_gain"  # where there is a gain before the rotation
 IDLE_SEQUENCES: Final = 256
+OTHER_WINDOWS: Final = 128  # of another text
+CHARACTERS: Final = 8  # of an address, for each token of a window: more than a token covers
+ROWS: Final = 8  # windows a forward pass over it
 
 
 def measure_run(path: Path, *, data: TextData | None, categories: Path | None, reporter: Reporter) -> dict[str, Any]:
@@ -66,7 +73,7 @@ def measure_run(path: Path, *, data: TextData | None, categories: Path | None, r
             return known
     numbers = of_training(path, trained.manifest)
     on_the_way: list[dict[str, Any]] = []
-    if trained.manifest["diverged_at"] is None:
+    if not numbers["diverged"]:
         if data is None:
             numbers |= _idle(trained)
         else:
@@ -103,8 +110,10 @@ def _numbers(trained: Trained, data: TextData, categories: Path | None, reporter
     arm = read_recipe(trained.manifest["recipe"]).arm
     has_gain = arm.qk_norm == "rms" and arm.axis == "head" and arm.order == "before_rope"
     tried = (*EDITS, OF_GAINS) if has_gain else EDITS
-    edits = intervene(checkpoint, tried, text=text, windows=32, out=_fresh(trained.path / "edits"), quiet=True)
-    numbers = of_analysis(run) | of_edits(edits)
+    edits = intervene(
+        checkpoint, tried, text=text, windows=32, page=False, out=_fresh(trained.path / "edits"), quiet=True
+    )
+    numbers = of_analysis(run) | of_edits(edits) | {"loss_other_text": other_loss(trained)}
     if data.renamed:
         reporter.say("looking for the parents of renamed words")
         ranks = _ranks(trained, data)
@@ -157,6 +166,26 @@ def load_trained(trained: Trained) -> LabForCausalLM:
         model = LabForCausalLM.from_pretrained(str(trained.checkpoint))
     model.eval().requires_grad_(requires_grad=False)
     return model
+
+
+def other_loss(trained: Trained) -> float:
+    """Mean cross-entropy on text of another kind, the State of the Union addresses: nats a token."""
+    model = load_trained(trained)
+    length = read_recipe(trained.manifest["recipe"]).length
+    with quiet_transformers():
+        tokenizer = AutoTokenizer.from_pretrained(str(trained.checkpoint))
+    documents = sotu().documents
+    # A window or so from the head of each: no more of them needs to be turned into tokens.
+    enough = CHARACTERS * length * -(-OTHER_WINDOWS // len(documents))
+    heads = [Document(one.name, one.text[:enough]) for one in documents]
+    plan = WindowPlan(window=length + 1, windows=OTHER_WINDOWS)
+    corpus = cut_windows(Source("sotu", heads), tokenizer, plan=plan)
+    total = 0.0
+    with torch.no_grad():
+        for ids in torch.from_numpy(corpus.ids).split(ROWS):
+            hidden = model.model(ids[:, :-1]).last_hidden_state.flatten(0, 1)
+            total += float(head_loss(hidden, model.lm_head.weight, ids[:, 1:].flatten())) * len(ids)
+    return total / corpus.n_windows
 
 
 def _ranks(trained: Trained, data: TextData) -> pd.DataFrame:

@@ -1,5 +1,6 @@
 """One trained run in numbers: what its tables say, as the contrasts between arms need it."""
 
+import json
 import math
 from collections.abc import Iterator
 from pathlib import Path
@@ -7,6 +8,7 @@ from typing import Any, Final
 
 import numpy as np
 import pandas as pd
+from safetensors import safe_open
 from safetensors.numpy import load_file
 
 from geomprobe import tables
@@ -16,6 +18,7 @@ from geomprobe.stats.angles import cosines
 
 NEIGHBOURS: Final = 10
 AFTER: Final = 0.25  # of the steps: growth is looked at behind the warm-up and the first quarter's quick change
+_FACTORS: Final = ("1", "2", "4")  # times the training length, as a manifest writes them
 _SPACES: Final = {"k": "keys", "q": "queries", "residual": "residual", "embedding": "embedding", "context": "contexts"}
 
 
@@ -98,9 +101,10 @@ def _purity(run: Run) -> Iterator[tuple[str, float]]:
     Rare and frequent: the lower and the upper third by count in the text. Keys: mean over heads and layers past the
     first.
     """
-    kinds = run.tables["types"]
-    kinds = kinds[kinds["category"] != ""]
-    vectors = load_file(run.path / "vectors" / "clusters.safetensors")
+    file = run.path / "vectors" / "clusters.safetensors"
+    with safe_open(file, "numpy") as opened:  # not all nouns are in it: small categories are left out
+        words = json.loads(opened.metadata()["types"])
+    kinds, vectors = run.tables["types"].set_index("word").loc[words], load_file(file)
     category, count = kinds["category"].to_numpy(), kinds["count"].to_numpy(float)
     order = np.argsort(count, kind="stable")
     third = len(order) // 3
@@ -126,7 +130,7 @@ def purity(vectors: np.ndarray, category: np.ndarray) -> np.ndarray:
     """
     similar = cosines(vectors)
     np.fill_diagonal(similar, -np.inf)
-    near = np.argsort(-similar, axis=1, kind="stable")[:, :NEIGHBOURS]
+    near = np.argsort(-similar, axis=1, kind="stable")[:, : min(NEIGHBOURS, len(similar) - 1)]
     same = (category[near] == category[:, None]).sum(1)
     room = np.minimum([(category == own).sum() - 1 for own in category], NEIGHBOURS)
     return np.divide(same, room, out=np.full(len(category), np.nan), where=room > 0)
@@ -158,15 +162,14 @@ def of_renamed(ranks: pd.DataFrame) -> dict[str, float]:
 
 def of_training(folder: Path, manifest: dict[str, Any]) -> dict[str, float]:
     """Losses, spikes and growth from the training's own tables."""
-    numbers = {
-        f"loss_{factor}x": math.nan if loss is None else float(loss)
-        for factor, loss in manifest["held_out_loss"].items()
-    }
+    held_out = {**dict.fromkeys(_FACTORS), **manifest["held_out_loss"]}  # of a run that diverged there is none
+    numbers = {f"loss_{factor}x": math.nan if loss is None else float(loss) for factor, loss in held_out.items()}
     numbers["n_spikes"] = float(manifest["n_spikes"])
-    numbers["diverged"] = float(manifest["diverged_at"] is not None)
+    # Where the last update alone broke the weights, no later one met a loss that is no number.
+    numbers["diverged"] = float(manifest["diverged_at"] is not None or held_out["1"] is None)
     growth = pd.read_parquet(folder / "growth.parquet")
     steps = pd.read_parquet(folder / "metrics.parquet")
-    numbers["spike_rate"] = float(steps["spike"].mean())
+    numbers["spike_rate"] = float(steps["spike"].mean()) if len(steps) else math.nan
     numbers["max_logit_trained"] = float(growth["max_logit"].max())
     numbers |= dict(_growth(growth, int(manifest["step"])))
     return numbers
@@ -202,5 +205,5 @@ def curves(folder: Path) -> list[dict[str, float]]:
 def losses(folder: Path) -> list[dict[str, float]]:
     """Held-out losses of the saved steps at the training length."""
     table = pd.read_parquet(folder / "held_out.parquet")
-    own = table[table["factor"] == 1].drop_duplicates("step")
+    own = table[(table["factor"] == 1) & np.isfinite(table["loss"])].drop_duplicates("step")
     return [{"step": int(step), "loss": float(loss)} for step, loss in zip(own["step"], own["loss"], strict=True)]

@@ -18,6 +18,7 @@ from geomprobe.stats.angles import cosines, type_vectors
 N_CONTEXTS: Final = 8  # of each of a word's two tokens
 TOKENS_A_PASS: Final = 4096
 _SEED: Final = 0
+_COLUMNS: Final = ("word", "rare", "space", "vector", "layer", "head", "place", "hit")
 
 
 def renamed_contexts(data: TextData) -> tuple[tuple[Renamed, ...], Contexts]:
@@ -48,7 +49,7 @@ def renamed_contexts(data: TextData) -> tuple[tuple[Renamed, ...], Contexts]:
         type_index=np.repeat(np.arange(len(kinds)), N_CONTEXTS),
         document=zeros,
         start=zeros,
-        ids=np.stack(ids).astype(np.int64),
+        ids=np.array(ids, dtype=np.int64).reshape(-1, CONTEXT),
         document_names=("held_out",),
         left_out={"too_rare": len(data.renamed) - len(words)},
     )
@@ -102,12 +103,15 @@ def parent_ranks(model: Any, spec: ModelSpec, notebook: Notebook, data: TextData
             }
             for word, value in zip(words, place, strict=True)
         ]
-    return pd.DataFrame(rows)
+    return pd.DataFrame(rows, columns=_COLUMNS)
 
 
 def places_of_own(similar: NDArray) -> NDArray[np.float64]:
-    """For each row of cosines (word, parent) the share of the other parents nearer than its own; ties count half."""
+    """For each row of cosines (word, parent) the share of the other parents nearer than its own; ties count half.
+
+    NaN where there is no other parent, or a word or its parent has no direction.
+    """
     own = np.diagonal(similar)[:, None]
     others = similar.shape[1] - 1
     nearer = (similar > own).sum(1) + 0.5 * ((similar == own).sum(1) - 1)
-    return nearer / others
+    return np.where(np.isfinite(own[:, 0]) & (others > 0), nearer / max(others, 1), np.nan)

@@ -15,6 +15,8 @@ from geomprobe.ledger.endpoint import NOT_TESTED, Verdict
 
 BACKCOPY, MICRO = "backcopy", "micro"  # groups that decide nothing
 FACTORS: Final = (1, 2, 4)  # of the training length
+OTHER_TEXT: Final = "loss_other_text"
+LOSSES: Final = {**{f"loss_{factor}x": f"{factor}×" for factor in FACTORS}, OTHER_TEXT: "other text"}  # and in words
 CONTRASTS: Final = (
     *("claim", "quantity", "what", "n_seeds", "estimate", "low", "high", "level", "p_sign_flip", "p_smallest"),
     *("decides", "verdict", "rule"),
@@ -122,7 +124,7 @@ def loss_table(records: Records) -> pd.DataFrame:
 
     Columns: group, rate, arm, n_seeds (that have a loss), n_diverged, and for 1, 2 and 4 times the training length the
     mean over seeds and its sd (`loss_1x`, `loss_1x_sd`), and the mean difference to the plain arm of the same seeds
-    (`loss_1x_gap`).
+    (`loss_1x_gap`); the same of another text, at the training length.
     """
     rows = []
     for key, own in records.table.groupby(["group", "rate", "arm"], sort=True):
@@ -130,8 +132,7 @@ def loss_table(records: Records) -> pd.DataFrame:
         n = records.one(group, arm, "loss_1x", rate).count()
         diverged = int(own["diverged"].sum()) if "diverged" in own else 0
         row: dict[str, Any] = {"group": group, "rate": rate, "arm": arm, "n_seeds": int(n), "n_diverged": diverged}
-        for factor in FACTORS:
-            name = f"loss_{factor}x"
+        for name in LOSSES:
             values = records.one(group, arm, name, rate).to_numpy(float)
             gap = records.paired(group, arm, PLAIN, name, rate)
             row |= {name: mean(values), f"{name}_sd": spread(values)}

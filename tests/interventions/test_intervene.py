@@ -215,7 +215,7 @@ def test_other_settings_are_another_run(intervene, monkeypatch, tmp_path, change
         return nothing
 
     monkeypatch.setattr(experiment, "_try", skip)
-    monkeypatch.setattr(experiment.page, "write_page", lambda _run: None)  # of such a table there is none
+    monkeypatch.setattr(experiment, "write_page", lambda _run: None)  # of such a table there is none
     edits = ["temperature:1.0000002", *EDITS[1:]]
     assert intervene(edits, out=None).path != intervene(**{"edits": edits, "out": None, **change}).path
 
