@@ -5,7 +5,7 @@
 #   TESTS=tests/probes  some tests only, or options of pytest
 
 PYTHON ?= python3
-MODEL ?= smollm2-135m
+MODEL ?= plain
 ARGS ?=
 TESTS ?=
 

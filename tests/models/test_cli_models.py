@@ -32,7 +32,7 @@ def test_the_table_says_what_is_cached(run, cache, monkeypatch):
     monkeypatch.setattr("geomprobe.models.fetch.is_fetched", lambda alias: alias.name == "gemma3-270m")
     monkeypatch.setattr("geomprobe.models.hub.is_cached", lambda hub_id: hub_id.endswith("gpt2"))
     lines = {line.split()[0]: line.split()[-1] for line in run().stdout.splitlines() if line.strip()}
-    assert [name for name in ALIASES if lines[name] == "yes"] == ["gemma3-270m", "gpt2"]
+    assert [name for name in ALIASES if lines[name] == "yes"] == ["plain", "qknorm", "gemma3-270m", "gpt2"]
 
 
 def test_fetch_prints_the_folder_alone_and_steps_on_stderr(run, gemma, monkeypatch):

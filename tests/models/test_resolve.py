@@ -1,8 +1,11 @@
 import hashlib
+import json
 
 import pytest
 
 from geomprobe.errors import InvalidParameter, ModelNotFound
+from geomprobe.models.load import load
+from geomprobe.models.packaged import PAIR, packaged_folder
 from geomprobe.models.resolve import Checkpoint, resolve
 
 
@@ -83,3 +86,27 @@ def test_a_revision_belongs_to_the_hub(gemma):
 )
 def test_a_slug_can_name_a_folder(tmp_path, name, source, given, slug):
     assert Checkpoint(name, tmp_path, source, given).slug == slug
+
+
+# ------------------------------------------------------------------ what comes with the package
+@pytest.mark.parametrize("name", PAIR)
+def test_a_packaged_checkpoint_is_found_without_a_network(name, monkeypatch):
+    monkeypatch.setenv("HF_HUB_OFFLINE", "1")
+    found = resolve(name)
+    assert (found.name, found.source, found.id, found.slug) == (name, "package", name, name)
+    assert found.path == packaged_folder(name)
+    assert len(found.sha256) == 64
+    with pytest.raises(InvalidParameter, match="revision must be left out"):
+        resolve(name, revision="main")
+
+
+def test_packaged_checkpoints_are_twins_that_plain_transformers_loads():
+    notes = [json.loads((packaged_folder(name) / "training.json").read_text(encoding="utf-8")) for name in PAIR]
+    assert notes[0]["pair"] == notes[1]["pair"]
+    assert [note["arm"] for note in notes] == ["A0", "A1"]
+    weights = [file for name in PAIR for file in packaged_folder(name).rglob("*") if file.is_file()]
+    assert sum(file.stat().st_size for file in weights) < 20e6
+    for name, family in zip(PAIR, ("llama", "qwen3"), strict=True):
+        model = load(resolve(name)).model
+        assert model.config.model_type == family
+        assert "held-out loss" in (packaged_folder(name) / "README.md").read_text(encoding="utf-8")
