@@ -14,9 +14,9 @@ from geomprobe.run.reading import Run
 
 HEADER = """# Words: clusters and neighbours
 
-What `geomprobe analyze --probes all` says about directions, on {text} and its packaged nouns, on a
-CPU in float32. Made by `python reports/words.py` from the run folders of the commands below; every number is from their
-tables.
+What `geomprobe analyze --probes all` says about directions, on {text}
+and its packaged nouns, on a CPU in float32. Made by `python reports/words.py` from the run folders of the commands
+below; every number is from their tables.
 
 - *AUC*: how often two nouns of one category point more alike than two of different ones (centred; .5 is chance), with a
   95 % interval from drawing nouns; keys and queries: mean over the heads of a layer. *shuffled*: the same with the
@@ -31,7 +31,7 @@ them is described here and not explained.
 """
 TEXTS = {
     "sotu": "its default text (State of the Union addresses: narrow, politics over two centuries)",
-    "corpus": "98 English novels of 1719 to 1930 (docs/training.md says which)",
+    "corpus": "98 English novels of 1719 to 1930 (docs/training.md says which; here they lie in a folder `corpus`)",
 }
 PICTURES = ("cluster_auc", "word_map", "neighbour_quality", "hubs")
 SPACES = {
@@ -73,6 +73,9 @@ def section(run: Run) -> str:
 def _command(run: Run) -> str:
     """As a person would type it, wherever the run was put."""
     words = run.manifest["command"].split()
+    if "--text" in words:
+        place = words.index("--text") + 1
+        words[place] = Path(words[place]).name
     at = words.index("--out") if "--out" in words else len(words)
     return " ".join(["geomprobe", *words[1:at], *words[at + 2 :]])
 
