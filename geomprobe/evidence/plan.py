@@ -137,7 +137,7 @@ def read_plan(file: str | Path) -> Plan:
     read = [_group(file.name, f"group {number}", group) for number, group in enumerate(groups, 1)]
     made = tuple(group for group, _ in read)
     jobs = tuple(job for _, own in read for job in own)
-    _distinct(file.name, "groups", [group.name for group in made])
+    _one_recipe(file.name, made)
     _distinct(file.name, "runs", [job.name for job in jobs])
     text, dataset = _sources(file, given, needed=[group.name for group in made if group.recipe.task == "text"])
     measure = given.get("measure", False)
@@ -294,6 +294,19 @@ def _value(where: str, what: str, value: Any, kind: Any) -> Any:
     if number is None or (kind is int and not number.is_integer()):
         raise _wrong(where, what, "a whole number" if kind is int else "a number", value)
     return kind(number)
+
+
+def _one_recipe(where: str, groups: tuple[Group, ...]) -> None:
+    """Parts of a group (other arms, more seeds) may stand apart, so that one is trained before the other."""
+    recipes: dict[str, Recipe] = {}
+    for group in groups:
+        if "-" in group.name:  # what stands before the first one in the name of a run is its group
+            raise InvalidParameter(f"{where}: the name of a group must be without '-'; got {group.name!r}.")
+        if recipes.setdefault(group.name, group.recipe) != group.recipe:
+            raise InvalidParameter(
+                f"{where}: the parts of group {group.name!r} must have the same recipe but for arms, seeds and rates; "
+                "give one of them another name."
+            )
 
 
 def _distinct(where: str, what: str, names: list[str]) -> None:

@@ -183,10 +183,17 @@ def test_a_group_that_is_wrong(read, changes, said):
         read(one(**changes))
 
 
-def test_two_groups_of_one_name(read):
-    group = "{name: b, preset: backcopy, arms: [A0], seeds: 1}"
-    with pytest.raises(InvalidParameter, match=r"the names of groups must differ; got 'b' 2 times\."):
-        read(f"name: p\ngroups: [{group}, {group}]")
+def test_parts_of_a_group(read):
+    parts = ["{name: b, preset: backcopy, arms: [A0], seeds: 1}", "{name: b, preset: backcopy, arms: [A1], seeds: 2}"]
+    plan = read(f"name: p\ngroups: [{', '.join(parts)}]")
+    assert [job.name for job in plan.jobs] == ["b-A0-s0", "b-A1-s0", "b-A1-s1"]
+    with pytest.raises(InvalidParameter, match=r"the names of runs must differ; got 'b-A0-s0' 2 times\."):
+        read(f"name: p\ngroups: [{parts[0]}, {parts[0]}]")
+    other = "{name: b, preset: backcopy, tokens: 5000, arms: [A2], seeds: 1}"
+    with pytest.raises(InvalidParameter, match="the parts of group 'b' must have the same recipe"):
+        read(f"name: p\ngroups: [{parts[0]}, {other}]")
+    with pytest.raises(InvalidParameter, match="the name of a group must be without '-'; got 'b-c'"):
+        read("name: p\ngroups: [{name: b-c, preset: backcopy, arms: [A0], seeds: 1}]")
 
 
 def test_a_file_that_cannot_be_read(tmp_path):
