@@ -173,6 +173,8 @@ def test_an_interrupt_leaves_no_run(hub, served_gemma, text, tmp_path):
         stdout=subprocess.PIPE,
         stderr=subprocess.PIPE,
         text=True,
+        # A process that was started in the background hands down that it ignores Ctrl-C.
+        preexec_fn=lambda: signal.signal(signal.SIGINT, signal.SIG_DFL),
     ) as process:
         for line in process.stderr:
             if "watching 2000 windows" in line:

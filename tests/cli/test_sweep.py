@@ -100,7 +100,7 @@ def test_a_list_of_what_is_done_without_torch(call, plan, done):
     assert lines[1:] == [
         "run state held-out loss minutes",
         "b-A0-r1e-3-s0 trained 2.2500 1.5",
-        "b-A1-r1e-3-s0 training, step 128 of 3,000 – –",
+        "b-A1-r1e-3-s0 training, step 128 of 2,000 – –",
         "b-A0-r1e-3-s1 failed – –",
         "b-A1-r1e-3-s1 waiting – –",
     ]
