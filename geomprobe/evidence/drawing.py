@@ -10,9 +10,9 @@ import pandas as pd
 from matplotlib.artist import Artist
 from matplotlib.axes import Axes
 from matplotlib.lines import Line2D
-from matplotlib.transforms import ScaledTranslation
 
 from geomprobe.evidence.records import Records
+from geomprobe.figures.layout import legend_above
 from geomprobe.figures.style import BLACK, BLUE, GREEN, GREY, ORANGE, PURPLE, SKY, VERMILION
 from geomprobe.lab.arms import IN_WORDS
 
@@ -87,19 +87,7 @@ def grid(
 
 def crown(ax: Axes, title: str, handles: Sequence[Artist] = (), *, columns: int = 4, above: float = 22) -> None:
     """Title and legend over the axes, `above` points away from them."""
-    rows = -(-len(handles) // columns)
-    if handles:
-        lift = ScaledTranslation(0, above / 72, ax.figure.dpi_scale_trans)
-        ax.legend(
-            handles=list(handles),
-            loc="lower left",
-            bbox_to_anchor=(0, 1),
-            bbox_transform=ax.transAxes + lift,
-            ncols=columns,
-            borderaxespad=0,
-            borderpad=0.2,
-            columnspacing=1.4,
-        )
+    rows = legend_above(ax, handles, above=above, columns=columns)
     ax.set_title(title, loc="left", pad=above + rows * _ROW + (9 if rows else 2), fontweight="bold", parse_math=False)
 
 

@@ -39,7 +39,13 @@ def crown(
     ax: Axes, run: Run, title: str, handles: Sequence[Artist] = (), *, above: float = 4, columns: int = 4
 ) -> None:
     """Title (with the model's name) and legend over the axes, `above` points away from it."""
-    rows = -(-len(handles) // columns)
+    rows = legend_above(ax, handles, above=above, columns=columns)
+    pad = above + rows * _ROW + (6 if rows else 2)
+    ax.set_title(f"{run.name}: {title}", loc="left", pad=pad, fontweight="bold", parse_math=False)
+
+
+def legend_above(ax: Axes, handles: Sequence[Artist], *, above: float, columns: int) -> int:
+    """A legend over the axes, `above` points away from them; how many rows it has, none where it is empty."""
     if handles:
         lift = ScaledTranslation(0, above / 72, ax.figure.dpi_scale_trans)
         ax.legend(
@@ -52,8 +58,7 @@ def crown(
             borderpad=0.2,
             columnspacing=1.4,
         )
-    pad = above + rows * _ROW + (6 if rows else 2)
-    ax.set_title(f"{run.name}: {title}", loc="left", pad=pad, fontweight="bold", parse_math=False)
+    return -(-len(handles) // columns)
 
 
 def layer_axis(ax: Axes, run: Run, *, label: bool = True) -> None:
