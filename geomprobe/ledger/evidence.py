@@ -2,7 +2,7 @@
 
 import math
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from functools import cached_property
 from typing import Any, Final
 
@@ -10,8 +10,9 @@ import numpy as np
 import pandas as pd
 from numpy.typing import NDArray
 
-from geomprobe import tables
+from geomprobe import pooling, tables
 from geomprobe.ledger.thresholds import thresholds
+from geomprobe.pooling import Pooled
 from geomprobe.run.reading import Run
 from geomprobe.stats.lift import lift_draws, norm_lift
 from geomprobe.stats.resampling import Draws, means_of_types, permutation_p, weighted_means
@@ -105,101 +106,33 @@ def checkpoints(runs: Iterable[Run]) -> list[Checkpoint]:
 
 
 # ------------------------------------------------------------------ documents
-@dataclass(frozen=True, eq=False)
-class ByDocument:
-    """Sums by document.
-
-    Attributes
-    ----------
-    sums : dict from name to ndarray (…, document)
-    """
-
-    sums: dict[str, Floats]
-    n: int = field(init=False)
-
-    def __post_init__(self) -> None:
-        object.__setattr__(self, "n", next(iter(self.sums.values())).shape[-1])
-
-    def drawn(self, draws: int) -> dict[str, Floats]:
-        """The sums of each draw of documents: (…, draw)."""
-        weights = Draws.of(self.n, draws).documents
-        return {name: value @ weights.T for name, value in self.sums.items()}
-
-    def whole(self) -> dict[str, Floats]:
-        """The sums over all documents."""
-        return {name: value.sum(axis=-1) for name, value in self.sums.items()}
-
-
 def n_draws() -> int:
     """How many draws a bootstrap has."""
     return int(thresholds()["statistics"]["draws"])
 
 
-def _matrix(frame: pd.DataFrame, column: str, rows: Sequence[str]) -> Floats:
-    """(row, document): a column of a table as a matrix; 0 where there is no row."""
-    wide = frame.pivot_table(index=list(rows), columns="document", values=column, aggfunc="sum", observed=True)
-    return wide.fillna(0.0).to_numpy(float)
-
-
-def split_documents(run: Run, gauge: str) -> pd.DataFrame:
-    """The rows of `split` by document, position 0 out."""
-    table = run.tables["split"]
-    return table[(table["gauge"] == gauge) & (table["first"] == "out") & (table["document"] >= 0)]
+def _told(pooled: Pooled) -> tuple[float, Floats, int]:
+    return pooled.estimate, pooled.draws(n_draws()), pooled.data.n
 
 
 def share_of_lengths(run: Run, gauge: str) -> tuple[float, Floats, int]:
     """norm_share with position 0 out, its draws over documents, and how many documents."""
-    rows = split_documents(run, gauge).dropna(subset=["phi_norm", "phi_angle"])
-    weighted = rows.assign(
-        norm=rows["phi_norm"] * rows["n_rows"], both=(rows["phi_norm"] + rows["phi_angle"]) * rows["n_rows"]
-    )
-    sums = weighted.groupby("document")[["norm", "both"]].sum()
-    data = ByDocument({name: sums[name].to_numpy(float) for name in ("norm", "both")})
-    whole, drawn = data.whole(), data.drawn(n_draws())
-    estimate, draws = (x["norm"] / np.where(x["both"] > 0, x["both"], np.nan) for x in (whole, drawn))
-    return float(estimate), draws, data.n
+    return _told(pooling.share_of_lengths(run, gauge))
 
 
 def spread_of_lengths(run: Run, gauge: str) -> tuple[float, Floats, int]:
     """log_sd of keys at the median head, position 0 out."""
-    rows = split_documents(run, gauge).dropna(subset=["k_log_sd"])
-    middle = rows.groupby(["layer", "q_head"])["k_log_mean"].transform("mean")  # so that squares do not cancel
-    away = rows["k_log_mean"] - middle
-    rows = rows.assign(one=away * rows["n_keys"], two=(rows["k_log_sd"] ** 2 + away**2) * rows["n_keys"])
-    heads = ("layer", "q_head")
-    data = ByDocument({name: _matrix(rows, name, heads) for name in ("n_keys", "one", "two")})
-
-    def median(sums: dict[str, Floats]) -> Floats:
-        mean = sums["one"] / sums["n_keys"]
-        return np.median(np.sqrt(np.maximum(sums["two"] / sums["n_keys"] - mean**2, 0)), axis=0)
-
-    return float(median(data.whole())), median(data.drawn(n_draws())), data.n
+    return _told(pooling.spread_of_lengths(run, gauge))
 
 
 def distance_from_cosines(run: Run, gauge: str) -> tuple[float, Floats, int]:
     """Total variation from a softmax of cosines at the median head, position 0 out."""
-    rows = split_documents(run, gauge).dropna(subset=["tv"])
-    rows = rows.assign(weighted=rows["tv"] * rows["n_rows"])
-    heads = ("layer", "q_head")
-    data = ByDocument({name: _matrix(rows, name, heads) for name in ("weighted", "n_rows")})
-    whole, drawn = data.whole(), data.drawn(n_draws())
-    return (
-        float(np.median(whole["weighted"] / whole["n_rows"])),
-        np.median(drawn["weighted"] / drawn["n_rows"], axis=0),
-        data.n,
-    )
+    return _told(pooling.distance_from_cosines(run, gauge))
 
 
 def one_hot(run: Run) -> tuple[float, Floats, int]:
     """one_hot_rate without position 0, rows weighted by 1 − A_t0, over all heads and layers."""
-    table = run.tables["document_stats"]
-    rows = table[(table["layer"] >= 0) & table["one_hot_rate_weighted"].notna()]
-    heads = tables.anatomy(run)["q_heads"].reindex(rows["layer"]).to_numpy(float)
-    mass = rows["rest_mass"] * rows["n_rows"] * heads
-    sums = rows.assign(mass=mass, hot=mass * rows["one_hot_rate_weighted"]).groupby("document")[["mass", "hot"]].sum()
-    data = ByDocument({name: sums[name].to_numpy(float) for name in ("mass", "hot")})
-    whole, drawn = data.whole(), data.drawn(n_draws())
-    return float(whole["hot"] / whole["mass"]), drawn["hot"] / drawn["mass"], data.n
+    return _told(pooling.one_hot(run))
 
 
 # ------------------------------------------------------------------ types

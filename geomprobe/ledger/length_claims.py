@@ -34,6 +34,7 @@ from geomprobe.ledger.study import (
     positive,
 )
 from geomprobe.ledger.thresholds import of
+from geomprobe.pooling import ByDocument
 from geomprobe.run.reading import Run
 
 
@@ -135,7 +136,7 @@ def evidence_of_edits(checkpoint: Checkpoint, gauge: str) -> Quantity | None:
         sums = {
             name: (both[f"delta_ce_{name}"] * both[f"n_tokens_{name}"]).to_numpy(float) for name in ("length", "angle")
         }
-        data = evidence.ByDocument(sums)
+        data = ByDocument(sums)
         whole, drawn = data.whole(), data.drawn(evidence.n_draws())
         # A cost below 0 is none: the ratio is of costs.
         estimate, draws = (
@@ -222,7 +223,7 @@ def _level_costs(checkpoint: Checkpoint) -> list[Quantity]:
             rows = edit_documents(run, edit, "raw")
             if rows is None:
                 continue
-            data = evidence.ByDocument(
+            data = ByDocument(
                 {
                     "cost": (rows["delta_ce"] * rows["n_tokens"]).to_numpy(float),
                     "n": rows["n_tokens"].to_numpy(float),

@@ -15,7 +15,7 @@ JOINED = {"document_stats": ["layer", "document"], "type_stats": ["layer", "cell
 COLUMNS = {
     "document_stats": [
         *("n_tokens", "n_rows", "first_mass", "begin_mass", "entropy", "one_hot_rate", "one_hot_rate_no_first"),
-        *("one_hot_rate_weighted", "rest_mass"),
+        *("one_hot_rate_weighted", "rest_mass", "sink_rate"),
         *("k_log_mean", "k_log_sd", *(f"lift_{name}" for name in CLASS_ROWS), "logit_max", "logit_sd", "loss"),
     ],
     "type_stats": ["n", "n_sink", "lambda", "neighbour_offset", "k_log_mean"],

@@ -17,15 +17,8 @@ from geomprobe.stats.angles import cosines, raw_type_vectors, type_vectors
 from geomprobe.stats.concentration import anisotropies, kappa
 from geomprobe.stats.dimension import intrinsic_dim, intrinsic_null, participation_null, participation_ratio
 from geomprobe.stats.nearest import neighbours
-from geomprobe.stats.separation import (
-    Pairs,
-    auc,
-    bootstrap_auc,
-    draws_of_types,
-    permutation_p,
-    shuffled_auc,
-    shuffled_pairs,
-)
+from geomprobe.stats.pairs import Pairs, auc, draws_of_types
+from geomprobe.stats.separation import bootstrap_auc, permutation_p, shuffled_auc, shuffled_pairs
 from geomprobe.stats.silhouette import macro_silhouette, shuffled_silhouettes
 
 LEAST_CATEGORIES = 3

@@ -62,6 +62,8 @@ class Sinks(AttentionProbe):
             "document_n_rows": counts(layers, documents),
             "document_n_after_first": counts(layers, documents),
             "document_n_after_begin": counts(layers, documents),
+            "document_n_rates": counts(layers, documents),
+            "document_above": counts(layers, documents),
             "document_first": zeros(layers, documents),
             "document_begin": zeros(layers, documents),
         }
@@ -108,6 +110,9 @@ class Sinks(AttentionProbe):
         above = torch.stack([(alpha > epsilon).sum() for epsilon in self.epsilons])
         state["above"][batch.index] += above.to(state["above"].device)
         state["n_rates"][batch.index] += alpha.numel()
+        document = batch.tokens.document
+        add_at(state["document_above"][batch.index], document, (alpha > self.token_epsilon).sum(1))
+        add_at(state["document_n_rates"][batch.index], document, torch.full_like(document, alpha.shape[1]))
 
     def _add_tokens(self, state: State, batch: QKBatch, mass: Tensor) -> None:
         index, heads = batch.index, batch.q_heads
@@ -189,5 +194,6 @@ def _document_rows(state: State, index: int, layer: LayerSpec) -> pd.DataFrame:
             "n_rows": n_rows,
             "first_mass": _ratio(state["document_first"][index], state["document_n_after_first"][index]),
             "begin_mass": _ratio(state["document_begin"][index], state["document_n_after_begin"][index]),
+            "sink_rate": _ratio(state["document_above"][index], state["document_n_rates"][index]),
         }
     )

@@ -5,7 +5,6 @@ from functools import lru_cache
 
 import numpy as np
 from numpy.typing import NDArray
-from scipy.stats import binomtest
 
 Floats = NDArray[np.float64]
 
@@ -147,4 +146,6 @@ def holm_levels(p: Floats, level: float) -> Floats:
 
 def sign_test(positive: int, n: int) -> float:
     """Exact two-sided p of a count of signs; its smallest attainable value is 2^(1 − n)."""
+    from scipy.stats import binomtest  # takes longer to import than all else that a page needs
+
     return float(binomtest(positive, n).pvalue) if n else float("nan")

@@ -1,6 +1,5 @@
 """How far cosines within categories stand above those between: AUC, its interval over types, its null."""
 
-from dataclasses import dataclass
 from typing import Final
 
 import numpy as np
@@ -8,53 +7,10 @@ import torch
 from numpy.typing import NDArray
 from scipy.stats import rankdata
 
+from geomprobe.stats.pairs import Pairs
+
 Floats = NDArray[np.float64]
 AT_A_TIME: Final = 1 << 19  # numbers of a block of draws, for the sake of a CPU's cache
-
-
-@dataclass(frozen=True, eq=False)
-class Pairs:
-    """All pairs of different types.
-
-    Attributes
-    ----------
-    first, second : ndarray (pair,), int64
-        Indices of the two types.
-    within : ndarray (pair,), bool
-        Whether both are of one category.
-    """
-
-    first: NDArray[np.int64]
-    second: NDArray[np.int64]
-    within: NDArray[np.bool_]
-
-    @classmethod
-    def of(cls, labels: NDArray) -> "Pairs":
-        """The pairs of types with these categories (type,)."""
-        first, second = np.triu_indices(len(labels), 1)
-        return cls(first, second, labels[first] == labels[second])
-
-    def values(self, matrix: NDArray) -> Floats:
-        """The entries of a (type, type) matrix, pair by pair."""
-        return matrix[self.first, self.second]
-
-
-def auc(value: Floats, within: NDArray[np.bool_]) -> float:
-    """P(a value within > a value between), ties counted half: the Mann–Whitney statistic over its maximum.
-
-    NaN where either kind is missing or a value is NaN.
-    """
-    n_within = int(within.sum())
-    n_between = len(within) - n_within
-    if not n_within or not n_between or not np.isfinite(value).all():
-        return float("nan")
-    ranks = rankdata(value)
-    return float((ranks[within].sum() - n_within * (n_within + 1) / 2) / (n_within * n_between))
-
-
-def draws_of_types(n: int, n_draws: int, rng: np.random.Generator) -> NDArray[np.float32]:
-    """How often each type comes in draws of n types with replacement: (draw, type)."""
-    return rng.multinomial(n, np.full(n, 1 / n), size=n_draws).astype(np.float32)
 
 
 def bootstrap_auc(value: Floats, pairs: Pairs, draws: NDArray[np.float32]) -> Floats:

@@ -7,11 +7,13 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
+from geomprobe import pooling
 from geomprobe.ledger import endpoint, evidence, family, function_claims, length_claims, study
 from geomprobe.ledger.endpoint import Quantity
 from geomprobe.ledger.evidence import Cells, Checkpoint
 from geomprobe.ledger.ledger import make_ledger
 from geomprobe.ledger.thresholds import thresholds
+from geomprobe.pooling import ByDocument
 from geomprobe.stats import resampling
 from tests.ledger import test_endpoint, test_evidence, test_family, test_rows, test_verdicts
 from tests.ledger.made import checkpoint, edits, made_run
@@ -57,9 +59,7 @@ def documents_as_they_are(patch):
 
 
 def documents_once(patch):
-    patch.setattr(
-        evidence.ByDocument, "drawn", lambda self, n: {k: x[..., :1].repeat(n, -1) for k, x in self.sums.items()}
-    )
+    patch.setattr(ByDocument, "drawn", lambda self, n: {k: x[..., :1].repeat(n, -1) for k, x in self.sums.items()})
 
 
 def types_as_they_are(patch):
@@ -132,11 +132,11 @@ def gauges_of_a_gainless_norm(patch):
 
 
 def position_0_in(patch):
-    def split_documents(run, gauge):
+    def split_documents(run, gauge, _layers):
         table = run.tables["split"]
         return table[(table["gauge"] == gauge) & (table["first"] == "in") & (table["document"] >= 0)]
 
-    patch.setattr(evidence, "split_documents", split_documents)
+    patch.setattr(pooling, "split_documents", split_documents)
 
 
 def ratio_to_angle_alone(patch):

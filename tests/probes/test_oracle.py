@@ -176,6 +176,7 @@ def test_document_stats(case, tolerance):
             hot, rest = (sum(head[name] for head in per_head) for name in ("hot", "rest"))
             close(got["one_hot_rate_weighted"], hot / rest, tolerance)
             close(got["rest_mass"], rest / 4 / per_head[0]["n_late"], tolerance)
+            close(got["sink_rate"], oracle.sink_rate(mine, 0.3)[0], tolerance)
             close(got["logit_sd"], float(np.mean([head["row_sd"] for head in per_head])), tolerance)
             highest = [
                 max(float((r["s"] - r["s"].mean()).max()) for s in mine for r in s.rows[head]) for head in range(4)

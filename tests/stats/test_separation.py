@@ -5,15 +5,8 @@ import pytest
 
 from geomprobe.stats import separation
 from geomprobe.stats.angles import cosines, type_vectors
-from geomprobe.stats.separation import (
-    Pairs,
-    auc,
-    bootstrap_auc,
-    draws_of_types,
-    permutation_p,
-    shuffled_auc,
-    shuffled_pairs,
-)
+from geomprobe.stats.pairs import Pairs, auc, draws_of_types
+from geomprobe.stats.separation import bootstrap_auc, permutation_p, shuffled_auc, shuffled_pairs
 
 WIDTH = 128
 LABELS = np.array([0, 0, 0, 1, 1, 2, 2, 2, 2])
