@@ -8,11 +8,13 @@ if TYPE_CHECKING:
     from geomprobe.attention.seam import capture
     from geomprobe.errors import GeomprobeError
     from geomprobe.experiment import intervene
+    from geomprobe.figures.showing import draw
     from geomprobe.inspection import inspect
     from geomprobe.lab.running import train
     from geomprobe.pages.ledgers import claims
     from geomprobe.pages.page import report
     from geomprobe.run.reading import Run, open_run
+    from geomprobe.side_by_side import compare
 
 __version__ = "0.1.0"
 
@@ -22,6 +24,8 @@ _HOMES = {
     "report": "geomprobe.pages.page",
     "claims": "geomprobe.pages.ledgers",
     "capture": "geomprobe.attention.seam",
+    "compare": "geomprobe.side_by_side",
+    "draw": "geomprobe.figures.showing",
     "inspect": "geomprobe.inspection",
     "intervene": "geomprobe.experiment",
     "GeomprobeError": "geomprobe.errors",
@@ -36,6 +40,8 @@ __all__ = [
     "analyze",
     "capture",
     "claims",
+    "compare",
+    "draw",
     "inspect",
     "intervene",
     "open_run",

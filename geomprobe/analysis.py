@@ -26,7 +26,7 @@ from geomprobe.pages import page
 from geomprobe.progress import Reporter
 from geomprobe.run.manifest import SCHEMA
 from geomprobe.run.naming import slug
-from geomprobe.run.reading import open_run
+from geomprobe.run.reading import Run, open_run
 from geomprobe.run.store import RunFolder, open_folder
 from geomprobe.subject import Subject
 from geomprobe.words import WordStudy
@@ -124,6 +124,14 @@ class Analysis:
         if drawn:
             with job.step("page", "drawing figures and the page"):
                 page.write_page(open_run(folder.path))
+
+    def found(self, folder: RunFolder, *, drawn: bool) -> Run:
+        """The finished run that the folder holds already; its page is drawn where it is wanted and not there yet."""
+        run = open_run(folder.path)
+        if drawn and not (folder.path / page.HTML).is_file():
+            with self.job.step("page", "drawing figures and the page"):
+                page.write_page(run)
+        return run
 
     def prove(self) -> ModelSpec:
         """Describe the model's attention, and check that what is captured is what it computes."""

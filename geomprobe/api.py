@@ -181,7 +181,7 @@ def analyze(  # noqa: PLR0913 (each is a setting of the command line, by the sam
     folder = analysis.folder(out, overwrite=overwrite)
     if folder.finished:
         job.reporter.say(f"{folder.path} holds this very run already; --overwrite makes it anew")
-        return open_run(folder.path)
+        return analysis.found(folder, drawn=page)
     try:
         with at_rest(subject.model):
             analysis.run(folder, chosen, csv=csv, drawn=page)

@@ -109,7 +109,7 @@ def intervene(  # noqa: PLR0913 (each is a setting of the command line, by the s
     folder = analysis.folder(out, overwrite=overwrite)
     if folder.finished:
         job.reporter.say(f"{folder.path} holds this very run already; --overwrite makes it anew")
-        return open_run(folder.path)
+        return analysis.found(folder, drawn=page)
     try:
         with at_rest(subject.model):
             table = _try(analysis, settings, layers, one_by_one=one_by_one)

@@ -64,6 +64,11 @@ class Bar:
             self._say(f"{task.description}: {done} of {task.total:.0f}")
             self._said = now
 
+    def update_of(self, done: int, total: int) -> None:
+        """The same where only the work itself knows how much there is."""
+        self._progress.update(self._progress.tasks[0].id, total=total)
+        self.update_plain(done)
+
     def update(self, done: int, tokens_per_unit: int) -> None:
         """Show that `done` of them are finished."""
         now = time.monotonic()

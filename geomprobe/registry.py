@@ -16,10 +16,13 @@ class Registry(Generic[T]):
         self._entries: dict[str, T] = {}
 
     def register(self, name: str) -> Callable[[T], T]:
-        """A decorator that files its argument under `name`; a name is given once."""
+        """A decorator that files its argument under `name`; a name is given once.
+
+        What a notebook or script defines takes the place of its own earlier version, as a cell may be run again.
+        """
 
         def add(entry: T) -> T:
-            if name in self._entries:
+            if name in self._entries and not _anew(self._entries[name], entry):
                 raise ValueError(f"{self.kind} {name!r} is already registered as {self._entries[name]!r}.")
             self._entries[name] = entry
             return entry
@@ -36,3 +39,9 @@ class Registry(Generic[T]):
 
     def __len__(self) -> int:
         return len(self._entries)
+
+
+def _anew(old: object, new: object) -> bool:
+    """Whether the same thing is defined anew, in the module that is run and can be changed while it is."""
+    places = [(getattr(x, "__module__", None), getattr(x, "__qualname__", None)) for x in (old, new)]
+    return places[0] == places[1] and places[0][0] == "__main__"

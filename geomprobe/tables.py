@@ -381,6 +381,11 @@ def _shape(character: str, *, first: bool) -> str:
     return character
 
 
+def plain(name: str) -> str:
+    r"""A name in which nothing but its letters acts: characters that turn, break or hide text as \u…."""
+    return "".join(code_point(one) if unicodedata.category(one)[0] == "C" else one for one in name)
+
+
 def code_point(character: str) -> str:
     r"""A character by its number: \u0301, \U0001f642."""
     code = ord(character)

@@ -8,6 +8,7 @@ import typer
 from geomprobe.cli import models
 from geomprobe.cli.analyze import analyze
 from geomprobe.cli.claims import claims
+from geomprobe.cli.compare import compare
 from geomprobe.cli.evidence import evidence
 from geomprobe.cli.inspect import inspect
 from geomprobe.cli.intervene import intervene
@@ -33,6 +34,7 @@ app = typer.Typer(
 )
 app.command()(analyze)
 app.command()(claims)
+app.command()(compare)
 app.command()(evidence)
 app.command()(inspect)
 app.command()(intervene)

@@ -1,6 +1,7 @@
 """Attention that each token class receives, over its uniform share."""
 
 import numpy as np
+import pandas as pd
 from matplotlib.axes import Axes
 from matplotlib.lines import Line2D
 from matplotlib.patches import Patch
@@ -78,6 +79,12 @@ def _caption(run: Run) -> str:
     )
 
 
+def _data(run: Run) -> pd.DataFrame:
+    table = run.tables["class_attention"]
+    columns = ["layer", "q_head", "token_class", "n_tokens", "share", "uniform_share", "lift"]
+    return table.loc[table["token_class"].isin(shown_classes(run)), columns]
+
+
 CLASS_LIFT = Drawing(
     draw=draw_class_lift,
     title="Attention by token class (lift)",
@@ -86,4 +93,5 @@ CLASS_LIFT = Drawing(
     caption=_caption,
     missing=needs_classes("class_attention"),
     size=lambda run: (WIDTH, 1.6 + 0.33 * max(len(shown_classes(run)), 3)),
+    data=_data,
 )

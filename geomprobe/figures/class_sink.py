@@ -1,6 +1,7 @@
 """class_sink by layer: which classes draw more attention than the content words beside them."""
 
 import numpy as np
+import pandas as pd
 from matplotlib.artist import Artist
 from matplotlib.axes import Axes
 from matplotlib.lines import Line2D
@@ -95,6 +96,12 @@ def _missing(run: Run) -> str | None:
     return "No class has a type with five tokens or more in this text, so class_sink is not defined."
 
 
+def _data(run: Run) -> pd.DataFrame:
+    table = run.tables["class_attention"]
+    columns = ["layer", "q_head", "token_class", "n_types", "lambda", "class_sink", "neighbour_offset"]
+    return table.loc[table["token_class"].isin(shown_classes(run)), columns]
+
+
 CLASS_SINK = Drawing(
     draw=draw_class_sink,
     title="Which classes draw attention from their neighbours (class_sink)",
@@ -103,5 +110,6 @@ CLASS_SINK = Drawing(
     caption=_caption,
     missing=_missing,
     size=lambda run: (WIDTH, 1.5 + 1.75 * -(-len(shown_classes(run)) // COLUMNS)),
+    data=_data,
     dense=True,
 )

@@ -1,6 +1,9 @@
 """Where classes of tokens draw attention: by the lengths of their keys, or by their angles."""
 
+from typing import Any
+
 import numpy as np
+import pandas as pd
 from matplotlib.axes import Axes
 from matplotlib.lines import Line2D
 from matplotlib.patches import Patch
@@ -33,13 +36,14 @@ def draw_class_split(run: Run, ax: Axes) -> Axes:
     thirds = tables.thirds(run)
     made = panels(ax, 1, len(thirds))
     for panel, third in zip(made, thirds, strict=True):
-        rows = table[table["layer"].isin(third)]
+        rows = table[table["layer"].isin(third) & table["token_class"].isin(classes)]
+        medians = rows.groupby(["token_class", "gauge"])[["class_sink", *PARTS]].median().to_dict("index")
         for place, name in enumerate(classes):
             for gauge, offset in OFFSETS.items():
-                own = rows[(rows["token_class"] == name) & (rows["gauge"] == gauge)]
-                if len(own) and own["class_sink"].notna().any():
-                    _bar(panel, place + offset, {part: float(own[part].median()) for part in PARTS})
-            total = rows[(rows["token_class"] == name) & (rows["gauge"] == "raw")]["class_sink"].median()
+                own = medians.get((name, gauge))
+                if own is not None and np.isfinite(own["class_sink"]):
+                    _bar(panel, place + offset, own)
+            total = medians.get((name, "raw"), {"class_sink": np.nan})["class_sink"]
             panel.plot(place, total, "o", color=BLACK, markersize=4, zorder=4)
         panel.axhline(0, color=GREY, linewidth=0.8)
         panel.set_xticks(range(len(classes)), classes, rotation=90)
@@ -55,7 +59,7 @@ def draw_class_split(run: Run, ax: Axes) -> Axes:
     return ax
 
 
-def _bar(panel: Axes, place: float, parts: dict[str, float]) -> None:
+def _bar(panel: Axes, place: float, parts: dict[Any, float]) -> None:
     """Both parts from 0, stacked where they have one sign."""
     up = down = 0.0
     for part, (_, colour) in PARTS.items():
@@ -79,6 +83,11 @@ def _caption(run: Run) -> str:
     )
 
 
+def _data(run: Run) -> pd.DataFrame:
+    table = run.tables["class_split"]
+    return table[table["token_class"].isin(CLASSES) & table["class_sink"].notna()]
+
+
 CLASS_SPLIT = Drawing(
     draw=draw_class_split,
     title="What draws attention to a class: length or angle",
@@ -86,4 +95,5 @@ CLASS_SPLIT = Drawing(
     caption=_caption,
     missing=needs("class_split"),
     size=height(4.6),
+    data=_data,
 )

@@ -2,6 +2,7 @@
 
 import math
 
+import pandas as pd
 from matplotlib.axes import Axes
 from matplotlib.lines import Line2D
 
@@ -70,6 +71,11 @@ def _caption(run: Run) -> str:
     )
 
 
+def _data(run: Run) -> pd.DataFrame:
+    columns = ["space", "vector", "layer", "auc", "auc_low", "auc_high", "auc_shuffled", "n_types", "n_categories"]
+    return pd.concat([rows[columns] for rows in tables.cluster_lines(run).values()], ignore_index=True)
+
+
 CLUSTER_AUC = Drawing(
     draw=draw_cluster_auc,
     title="Clusters of meaning by layer",
@@ -78,4 +84,5 @@ CLUSTER_AUC = Drawing(
     caption=_caption,
     missing=needs_words("clusters"),
     size=height(4.0),
+    data=_data,
 )

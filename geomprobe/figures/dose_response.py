@@ -133,6 +133,12 @@ def _missing(run: Run) -> str | None:
     return None
 
 
+def _data(run: Run) -> pd.DataFrame:
+    every = pd.concat(list(_doses(run).values()), ignore_index=True)
+    columns = ["edit", "strength", "token_class", "gauge", "n_tokens", "delta_ce", "low", "high", "kl"]
+    return every.loc[every["tried"], [*columns, "delta_class_sink", "displacement"]]
+
+
 DOSE_RESPONSE = Drawing(
     draw=draw_dose_response,
     title="What edits do, by their strength",
@@ -140,5 +146,6 @@ DOSE_RESPONSE = Drawing(
     caption=_caption,
     missing=_missing,
     size=lambda run: (WIDTH, 5.6),
+    data=_data,
     kind=tables.INTERVENTION,
 )

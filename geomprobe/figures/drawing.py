@@ -30,6 +30,8 @@ class Drawing:
         ``(run) -> str | None``: why the run has nothing to draw, in a sentence; None where it has.
     size : callable
         ``(run) -> (width, height)`` in inches.
+    data : callable
+        ``(run) -> DataFrame``: the rows behind the figure, tidy, with the names of docs/schema.md.
     dense : bool
         Whether a pixel image serves better on a page than vectors.
     kind : str
@@ -42,6 +44,7 @@ class Drawing:
     caption: Callable[[Run], str]
     missing: Callable[[Run], str | None]
     size: Callable[[Run], tuple[float, float]]
+    data: Callable[[Run], pd.DataFrame]
     dense: bool = False
     kind: str = tables.ANALYSIS
 
@@ -85,6 +88,16 @@ def needs_causal(*names: str) -> Callable[[Run], str | None]:
         return needs(*names)(run)
 
     return missing
+
+
+def rows_of(name: str, *columns: str) -> Callable[[Run], pd.DataFrame]:
+    """A `data` for a figure of one table: these columns of it, or all."""
+
+    def data(run: Run) -> pd.DataFrame:
+        table = run.tables[name]
+        return table[[column for column in columns if column in table]] if columns else table
+
+    return data
 
 
 def height(inches: float) -> Callable[[Run], tuple[float, float]]:

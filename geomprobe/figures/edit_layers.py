@@ -82,6 +82,12 @@ def _missing(run: Run) -> str | None:
     return None
 
 
+def _data(run: Run) -> pd.DataFrame:
+    every = _every(run).reset_index()
+    columns = ["layer", "setting", "edit", "against", "gauge", "n_tokens", "delta_ce", "low", "high", "kl"]
+    return every[[*columns, "displacement"]]
+
+
 EDIT_LAYERS = Drawing(
     draw=draw_edit_layers,
     title="What edits of one layer cost: lengths against directions",
@@ -90,5 +96,6 @@ EDIT_LAYERS = Drawing(
     caption=_caption,
     missing=_missing,
     size=lambda run: (WIDTH, 1.4 + 2.6 * -(-len(edit_tables.turned_costs(run)) // COLUMNS)),
+    data=_data,
     kind=tables.INTERVENTION,
 )

@@ -71,6 +71,10 @@ def _caption(run: Run) -> str:
     )
 
 
+def _data(run: Run) -> pd.DataFrame:
+    return tables.final_logits(run)[["layer", "q_head", "n_late", *COLUMNS]]
+
+
 ENTROPY = Drawing(
     draw=draw_entropy,
     title="Entropy of attention by layer",
@@ -79,4 +83,5 @@ ENTROPY = Drawing(
     caption=_caption,
     missing=needs("logits"),
     size=height(4.0),
+    data=_data,
 )

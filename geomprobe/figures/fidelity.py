@@ -101,6 +101,11 @@ def _caption(run: Run) -> str:
     )
 
 
+def _data(run: Run) -> pd.DataFrame:
+    every = pd.concat(list(_told(run).values()), ignore_index=True)
+    return every[["layer", "q_head", "gauge", "n_rows", "r2", "tv", "beta"]]
+
+
 FIDELITY = Drawing(
     draw=draw_fidelity,
     title="How near attention is to a softmax of cosines",
@@ -109,4 +114,5 @@ FIDELITY = Drawing(
     caption=_caption,
     missing=needs("split"),
     size=height(4.0),
+    data=_data,
 )

@@ -9,7 +9,7 @@ from matplotlib.lines import Line2D
 from matplotlib.ticker import MaxNLocator, PercentFormatter
 
 from geomprobe import tables
-from geomprobe.figures.drawing import WIDTH, Drawing, join, needs, scope
+from geomprobe.figures.drawing import WIDTH, Drawing, join, needs, rows_of, scope
 from geomprobe.figures.layout import crown
 from geomprobe.figures.style import AMOUNT, BLACK, GREY, VERMILION
 from geomprobe.run.reading import Run
@@ -92,5 +92,6 @@ FIRST_MASS = Drawing(
     caption=_caption,
     missing=needs("sinks"),
     size=lambda run: (WIDTH, float(np.clip(2.2 + 0.16 * len(tables.layers(run)), 3.2, 9.0))),
+    data=rows_of("sinks", "layer", "q_head", "n_rows", "first_mass", "begin_mass"),
     dense=True,
 )

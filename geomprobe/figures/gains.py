@@ -5,7 +5,7 @@ from matplotlib.axes import Axes
 from matplotlib.lines import Line2D
 
 from geomprobe import tables
-from geomprobe.figures.drawing import Drawing, height, join, needs, shading
+from geomprobe.figures.drawing import Drawing, height, join, needs, rows_of, shading
 from geomprobe.figures.layout import crown, full_layer_key, layer_axis, positive_scale
 from geomprobe.figures.style import VECTOR_COLOURS
 from geomprobe.run.reading import Run
@@ -76,4 +76,5 @@ GAINS = Drawing(
     caption=_caption,
     missing=_missing,
     size=height(3.6),
+    data=rows_of("gains"),
 )

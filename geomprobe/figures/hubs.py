@@ -1,12 +1,15 @@
 """Whether a few words are everybody's neighbours."""
 
+import math
+
 import numpy as np
+import pandas as pd
 from matplotlib.axes import Axes
 from matplotlib.lines import Line2D
-from scipy.stats import binom, skew
+from scipy.special import bdtr
 
 from geomprobe import tables
-from geomprobe.figures.drawing import Drawing, height, join, needs_words
+from geomprobe.figures.drawing import Drawing, height, join, needs_words, rows_of
 from geomprobe.figures.layout import crown, panels
 from geomprobe.figures.style import BLACK, PURPLE, VECTOR_COLOURS
 from geomprobe.run.reading import Run
@@ -27,15 +30,15 @@ def draw_hubs(run: Run, ax: Axes) -> Axes:
         panel.hist(rows["count"], bins=list(edges), color=COLOURS[space], alpha=0.75)
         n = len(rows)
         # Ten neighbours drawn by chance: each of the others picks a word with probability k/(n − 1).
-        chance = binom.cdf(edges[1:], n - 1, rows["count"].sum() / n / (n - 1))
-        expected = n * np.diff(np.concatenate([[binom.cdf(edges[0], n - 1, 0.5)], chance]))
+        chance = bdtr(np.minimum(np.floor(edges[1:]), n - 1), n - 1, rows["count"].sum() / n / (n - 1))
+        expected = n * np.diff(chance, prepend=0)
         panel.step(edges[1:] - np.diff(edges) / 2, expected, where="mid", color=BLACK, linewidth=1.2)
         row = rows.iloc[0]
         where = {
             "content": f"key head {row['head']}, layer {row['layer']}",
             "residual": f"residual, layer {row['layer']}",
         }
-        panel.set_title(f"{where.get(space, 'input embedding')} (skew {skew(rows['count']):.1f})", fontsize=9)
+        panel.set_title(f"{where.get(space, 'input embedding')} (skew {_skewness(rows['count']):.1f})", fontsize=9)
         hubs = rows.nlargest(_NAMED, "count")
         said = "\n".join(
             f"{tables.visible(word)}: {count}" for word, count in zip(hubs["word"], hubs["count"], strict=True)
@@ -46,6 +49,11 @@ def draw_hubs(run: Run, ax: Axes) -> Axes:
     handles = [Line2D([], [], color=BLACK, linewidth=1.2, label="neighbours drawn by chance")]
     crown(ax, run, "how often a word is another's neighbour", handles, above=20)
     return ax
+
+
+def _skewness(values: pd.Series) -> float:
+    away = values.to_numpy(float) - values.mean()
+    return float((away**3).mean() / (away**2).mean() ** 1.5) if away.any() else math.nan
 
 
 def _caption(run: Run) -> str:
@@ -67,4 +75,5 @@ HUBS = Drawing(
     caption=_caption,
     missing=needs_words("hubs"),
     size=height(3.4),
+    data=rows_of("hubs", "space", "layer", "head", "word", "zipf", "frequency_band", "count"),
 )

@@ -1,6 +1,7 @@
 """Panels, axes and legends that figures share."""
 
 from collections.abc import Iterable, Sequence
+from typing import Any
 
 import numpy as np
 import pandas as pd
@@ -20,8 +21,10 @@ LOG_FROM = 8.0  # a positive quantity that spreads by more than this factor gets
 _ROW = 17.0  # points that a row of a legend takes
 
 
-def panels(ax: Axes, rows: int, columns: int, *, gap: tuple[float, float] = (0.03, 0.2)) -> list[Axes]:
-    """Turn the axes into a grid of panels that share both scales, row by row; gaps as parts of the whole."""
+def panels(
+    ax: Axes, rows: int, columns: int, *, gap: tuple[float, float] = (0.03, 0.2), shared: bool = True
+) -> list[Axes]:
+    """Turn the axes into a grid of panels, row by row, that share both scales or none; gaps as parts of the whole."""
     ax.set_axis_off()
     width = (1 - gap[0] * (columns - 1)) / columns
     height = (1 - gap[1] * (rows - 1)) / rows
@@ -29,8 +32,10 @@ def panels(ax: Axes, rows: int, columns: int, *, gap: tuple[float, float] = (0.0
     for index in range(rows * columns):
         row, column = divmod(index, columns)
         bounds = (column * (width + gap[0]), 1 - height - row * (height + gap[1]), width, height)
-        panel = ax.inset_axes(bounds, sharex=made[0], sharey=made[0]) if made else ax.inset_axes(bounds)
-        panel.tick_params(labelleft=column == 0, labelbottom=row == rows - 1)
+        alike: dict[str, Any] = {"sharex": made[0], "sharey": made[0]} if made and shared else {}
+        panel = ax.inset_axes(bounds, **alike)
+        if shared:
+            panel.tick_params(labelleft=column == 0, labelbottom=row == rows - 1)
         made.append(panel)
     return made
 

@@ -161,6 +161,15 @@ def _caption(run: Run) -> str:
     )
 
 
+def _data(run: Run) -> pd.DataFrame:
+    clouds = [
+        cloud(run, third, first=first).assign(layers=tables.span(third), first=first)
+        for third in tables.thirds(run)
+        for first in (False, True)
+    ]
+    return pd.concat(clouds, ignore_index=True)[["layers", "first", *_EDGES, "count"]]
+
+
 LENGTH_ATTENTION = Drawing(
     draw=draw_length_attention,
     title="Key length against attention received",
@@ -169,5 +178,6 @@ LENGTH_ATTENTION = Drawing(
     caption=_caption,
     missing=needs("length_attention"),
     size=height(4.4),
+    data=_data,
     dense=True,
 )

@@ -43,7 +43,7 @@ def draw_query_lengths(run: Run, ax: Axes) -> Axes:
 
 def _draw(run: Run, ax: Axes, vector: str) -> Axes:
     seen: list[float] = []
-    classes = _classes(run)
+    classes = shown_classes(run)
     made = panels(ax, 1, len(classes))
     for panel, token_class in zip(made, classes, strict=True):
         layer_axis(panel, run)
@@ -55,7 +55,8 @@ def _draw(run: Run, ax: Axes, vector: str) -> Axes:
     return ax
 
 
-def _classes(run: Run) -> tuple[str, ...]:
+def shown_classes(run: Run) -> tuple[str, ...]:
+    """The classes that have a panel."""
     return CLASSES if tables.of_text(run) else ("all",)
 
 
@@ -116,6 +117,11 @@ def _caption(run: Run, vector: str) -> str:
     )
 
 
+def _data(run: Run, vector: str) -> pd.DataFrame:
+    rows = pd.concat([tables.lengths(run, vector, name) for name in (*shown_classes(run), FIRST)], ignore_index=True)
+    return rows.loc[rows["n"] > 0, ["layer", "head", "token_class", "n", "p05", "p25", "p50", "p75", "p95"]]
+
+
 def _drawing(vector: str) -> Drawing:
     return Drawing(
         draw=draw_key_lengths if vector == "k" else draw_query_lengths,
@@ -125,6 +131,7 @@ def _drawing(vector: str) -> Drawing:
         caption=partial(_caption, vector=vector),
         missing=needs("norms"),
         size=height(4.2),
+        data=partial(_data, vector=vector),
     )
 
 

@@ -1,5 +1,6 @@
 """How large the logits get, and how far a row of them spreads."""
 
+import pandas as pd
 from matplotlib.artist import Artist
 from matplotlib.axes import Axes
 from matplotlib.lines import Line2D
@@ -59,6 +60,10 @@ def _caption(run: Run) -> str:
     )
 
 
+def _data(run: Run) -> pd.DataFrame:
+    return tables.final_logits(run)[["layer", "q_head", "n_rows", "n_late", *COLUMNS]]
+
+
 MAX_LOGIT = Drawing(
     draw=draw_max_logit,
     title="Size of the logits by layer",
@@ -67,4 +72,5 @@ MAX_LOGIT = Drawing(
     caption=_caption,
     missing=needs("logits"),
     size=height(3.7),
+    data=_data,
 )

@@ -1,5 +1,6 @@
 """Whether neighbours last, mean something and avoid hubs, from rare words to frequent ones."""
 
+import pandas as pd
 from matplotlib.axes import Axes
 from matplotlib.lines import Line2D
 from matplotlib.patches import Patch
@@ -64,6 +65,19 @@ def _caption(run: Run) -> str:
     )
 
 
+def _data(run: Run) -> pd.DataFrame:
+    shaped = [
+        tables.neighbour_bands(run, column, vector)
+        .rename_axis("frequency_band")
+        .reset_index()
+        .assign(quantity=column, vector=vector)
+        for column in COLUMNS
+        for vector in ("k", "q")
+    ]
+    columns = ["quantity", "vector", "frequency_band", "n", "min", "q25", "median", "q75", "max"]
+    return pd.concat(shaped, ignore_index=True)[columns]
+
+
 NEIGHBOUR_QUALITY = Drawing(
     draw=draw_neighbour_quality,
     title="Neighbours of rare and frequent words",
@@ -72,4 +86,5 @@ NEIGHBOUR_QUALITY = Drawing(
     caption=_caption,
     missing=needs_words("neighbours"),
     size=height(3.6),
+    data=_data,
 )

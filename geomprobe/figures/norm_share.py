@@ -1,5 +1,6 @@
 """How much of the attention lengths tell, by layer, in both gauges."""
 
+import pandas as pd
 from matplotlib.axes import Axes
 from matplotlib.lines import Line2D
 
@@ -58,6 +59,12 @@ def _caption(run: Run) -> str:
     )
 
 
+def _data(run: Run) -> pd.DataFrame:
+    every = [tables.norm_shares(run, gauge, first) for gauge in COLOURS for first in TITLES]
+    columns = ["layer", "q_head", "gauge", "first", "n_rows", "phi_norm", "phi_angle", "share"]
+    return pd.concat(every, ignore_index=True)[columns].rename(columns={"share": "norm_share"})
+
+
 NORM_SHARE = Drawing(
     draw=draw_norm_share,
     title="Length against angle, by layer",
@@ -66,4 +73,5 @@ NORM_SHARE = Drawing(
     caption=_caption,
     missing=needs("split"),
     size=height(4.0),
+    data=_data,
 )

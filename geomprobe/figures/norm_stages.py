@@ -84,6 +84,17 @@ def _caption(run: Run) -> str:
     )
 
 
+def _data(run: Run) -> pd.DataFrame:
+    every = [
+        tables.lengths(run, vector, token_class, stage)
+        for vector in NAMES
+        for token_class in ("all", FIRST)
+        for stage in STAGES
+    ]
+    columns = ["layer", "vector", "head", "stage", "token_class", "n", "p05", "p50", "p95"]
+    return pd.concat(every, ignore_index=True)[columns]
+
+
 def _missing(run: Run) -> str | None:
     """Nothing to draw without a norm, or where only one stage was captured."""
     lacking = needs("norms")(run)
@@ -103,4 +114,5 @@ NORM_STAGES = Drawing(
     caption=_caption,
     missing=_missing,
     size=height(4.2),
+    data=_data,
 )

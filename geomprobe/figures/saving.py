@@ -1,11 +1,19 @@
 """Figures as files: the same bytes from the same run."""
 
-from collections.abc import Callable, Iterable
+import os
+import sys
+import warnings
+from collections.abc import Callable, Iterable, Sequence
 from functools import partial
+from multiprocessing import get_context
+from multiprocessing.process import BaseProcess
+from multiprocessing.queues import SimpleQueue
 from pathlib import Path
 from typing import Final, NamedTuple
 
 from matplotlib.axes import Axes
+from matplotlib.backends.backend_agg import FigureCanvasAgg
+from matplotlib.backends.backend_svg import FigureCanvasSVG
 from matplotlib.figure import Figure
 
 from geomprobe.figures.catalogue import FIGURES, figures_of
@@ -13,6 +21,8 @@ from geomprobe.figures.style import style
 from geomprobe.run.reading import Run
 
 DPI: Final = 150
+_FEW: Final = 4  # figures from which helpers are worth their start
+_MOST_HELPERS: Final = 8
 
 
 class Saved(NamedTuple):
@@ -20,6 +30,41 @@ class Saved(NamedTuple):
 
     png: Path
     svg: Path
+
+
+class Drawn:
+    """Figures that are being drawn: beside what else is done where there are cores for it, else when asked for.
+
+    Parameters
+    ----------
+    run : Run
+        A finished run.
+    folder : path
+        Where the files go; made where it is missing.
+    names : iterable of str, optional
+        Figures of the catalogue; by default all that are of such a run.
+
+    Raises
+    ------
+    InvalidParameter
+        Where a name is not in the catalogue.
+    """
+
+    def __init__(self, run: Run, folder: str | Path, names: Iterable[str] | None = None) -> None:
+        self._run, self._folder = run, Path(folder)
+        chosen = [(name, FIGURES[name]) for name in (figures_of(run) if names is None else names)]
+        self._names = [name for name, drawing in chosen if drawing.missing(run) is None]
+        self._folder.mkdir(parents=True, exist_ok=True)
+        self._helpers = _start_helpers(run, self._folder, self._names)
+
+    def files(self) -> dict[str, Saved]:
+        """Figure's name → its files, without the figures that the run has nothing for; waits until all are drawn."""
+        for helper in self._helpers:
+            helper.join()
+        if not self._helpers or any(helper.exitcode for helper in self._helpers):  # here the error comes up, if any
+            for name in self._names:
+                _save(self._run, self._folder, name)
+        return {name: _files(self._folder / name) for name in self._names}
 
 
 def save_figures(run: Run, folder: str | Path, names: Iterable[str] | None = None) -> dict[str, Saved]:
@@ -44,15 +89,38 @@ def save_figures(run: Run, folder: str | Path, names: Iterable[str] | None = Non
     InvalidParameter
         Where a name is not in the catalogue.
     """
-    target = Path(folder)
-    chosen = [(name, FIGURES[name]) for name in (figures_of(run) if names is None else names)]
-    target.mkdir(parents=True, exist_ok=True)
-    saved = {}
-    for name, drawing in chosen:
-        if drawing.missing(run) is not None:
-            continue
-        saved[name] = save_picture(partial(drawing.draw, run), drawing.size(run), target / name)
-    return saved
+    return Drawn(run, folder, names).files()
+
+
+def _start_helpers(run: Run, folder: Path, names: Sequence[str]) -> Sequence[BaseProcess]:
+    """Copies of this process that draw, one a core; none where torch is loaded, whose threads a copy would lack."""
+    cores = len(os.sched_getaffinity(0)) if sys.platform == "linux" and "torch" not in sys.modules else 1
+    if cores < 2 or len(names) < _FEW:
+        return []
+    context = get_context("fork")
+    waiting = context.SimpleQueue()
+    helpers = [context.Process(target=_help, args=(run, folder, waiting)) for _ in range(min(cores, _MOST_HELPERS))]
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", DeprecationWarning)  # of threads: those of numpy, which sees to forks itself
+        for helper in helpers:
+            helper.start()
+    for name in (*names, *[None] * len(helpers)):
+        waiting.put(name)
+    return helpers
+
+
+def _help(run: Run, folder: Path, waiting: SimpleQueue) -> None:
+    for name in iter(waiting.get, None):
+        _save(run, folder, name)
+
+
+def _save(run: Run, folder: Path, name: str) -> Saved:
+    drawing = FIGURES[name]
+    return save_picture(partial(drawing.draw, run), drawing.size(run), folder / name)
+
+
+def _files(path: Path) -> Saved:
+    return Saved(path.with_name(f"{path.name}.png"), path.with_name(f"{path.name}.svg"))
 
 
 def save_picture(draw: Callable[[Axes], Axes], size: tuple[float, float], path: Path) -> Saved:
@@ -67,11 +135,12 @@ def save_picture(draw: Callable[[Axes], Axes], size: tuple[float, float], path: 
     path : Path
         Of the files, without an ending.
     """
-    files = Saved(path.with_name(f"{path.name}.png"), path.with_name(f"{path.name}.svg"))
+    files = _files(path)
     with style():
-        figure = Figure(figsize=size, layout="constrained")
+        figure = Figure(figsize=size, layout="constrained", dpi=DPI)
         draw(figure.add_subplot())
-        figure.savefig(files.png, dpi=DPI, metadata={"Software": None})
+        # Each canvas draws once; savefig would draw twice, first to find out what is there.
+        FigureCanvasAgg(figure).print_png(files.png, metadata={"Software": None})
         figure.set_layout_engine("none")  # the places that the first file has
-        figure.savefig(files.svg, metadata={"Date": None, "Creator": None})
+        FigureCanvasSVG(figure).print_svg(files.svg, metadata={"Date": None, "Creator": None})
     return files

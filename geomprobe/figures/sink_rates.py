@@ -9,7 +9,7 @@ from matplotlib.lines import Line2D
 from matplotlib.ticker import MaxNLocator, PercentFormatter
 
 from geomprobe import tables
-from geomprobe.figures.drawing import Drawing, height, join, needs_causal, scope
+from geomprobe.figures.drawing import Drawing, height, join, needs_causal, rows_of, scope
 from geomprobe.figures.layout import crown
 from geomprobe.figures.style import BLACK, DEPTH, GREY
 from geomprobe.labels import WHOLE_MODEL
@@ -66,4 +66,5 @@ SINK_RATES = Drawing(
     caption=_caption,
     missing=needs_causal("sink_rates"),
     size=height(4.0),
+    data=rows_of("sink_rates"),
 )

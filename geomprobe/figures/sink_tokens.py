@@ -87,6 +87,11 @@ def _caption(run: Run) -> str:
     )
 
 
+def _data(run: Run) -> pd.DataFrame:
+    totals = tables.sink_token_totals(run)
+    return totals.assign(token=[tables.visible(str(token), 80) for token in totals["token"]])
+
+
 def _missing(run: Run) -> str | None:
     if not tables.looks_back(run):
         return needs_causal()(run)
@@ -101,4 +106,5 @@ SINK_TOKENS = Drawing(
     caption=_caption,
     missing=_missing,
     size=lambda run: (WIDTH, 1.2 + ROW * (GAP + min(MOST, max(1, len(tables.sink_token_totals(run)))))),
+    data=_data,
 )

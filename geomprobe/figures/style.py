@@ -53,6 +53,7 @@ _SETTINGS: Final[Mapping[str, Any]] = MappingProxyType(
         "axes.spines.top": False,
         "axes.spines.right": False,
         "axes.grid": False,
+        "axes.titley": 1.0,  # no ticks lie above, so no title has to find its place
         "axes.unicode_minus": True,
         "figure.facecolor": "white",
         "savefig.facecolor": "white",

@@ -8,7 +8,7 @@ from matplotlib import colormaps
 from matplotlib.axes import Axes
 from matplotlib.colors import to_hex
 
-from geomprobe.figures.drawing import WIDTH, Drawing, join, needs_words
+from geomprobe.figures.drawing import WIDTH, Drawing, join, needs_words, rows_of
 from geomprobe.figures.layout import crown
 from geomprobe.figures.style import AMOUNT, BLACK
 from geomprobe.run.reading import Run
@@ -84,10 +84,10 @@ def _margin(values: pd.Series) -> tuple[float, float]:
     return low - room, high + room
 
 
-def palette(n: int) -> list[str]:
-    """Colours of categories, neighbours in the list far apart; dark enough to be read as text."""
+def palette(n: int, shade: float = 0.78) -> list[str]:
+    """Colours of categories, neighbours in the list far apart; by default dark enough to be read as text."""
     shades = colormaps["turbo"](np.linspace(0.03, 0.97, n))
-    shades[:, :3] *= 0.78
+    shades[:, :3] *= shade
     order = np.argsort([(index * 7) % n for index in range(n)], kind="stable")
     return [to_hex(shades[index]) for index in order]
 
@@ -112,4 +112,5 @@ WORD_MAP = Drawing(
     caption=_caption,
     missing=needs_words("map"),
     size=lambda run: (WIDTH, TALL),
+    data=rows_of("map", "word", "category", "zipf", "x", "y"),
 )

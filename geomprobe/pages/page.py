@@ -1,38 +1,23 @@
 """A run's page: report.html, one file without any reference to the network, and report.md beside it."""
 
-import base64
-from dataclasses import dataclass
+from dataclasses import replace
 from pathlib import Path
 from typing import Any, Final
 
-from jinja2 import Environment, PackageLoader, StrictUndefined
-
 from geomprobe import tables
 from geomprobe.figures.catalogue import FIGURES, figures_of
-from geomprobe.figures.saving import Saved, save_figures
-from geomprobe.pages import marking
+from geomprobe.figures.saving import Drawn
+from geomprobe.pages.charts import chart_block
+from geomprobe.pages.embedding import page_data
+from geomprobe.pages.explorer import explorer
 from geomprobe.pages.findings import findings, paragraphs
+from geomprobe.pages.parts import PageFigure, sources, write_templates
 from geomprobe.pages.sections import page_tables, parity_table, provenance
 from geomprobe.progress import Reporter
 from geomprobe.run.reading import Run, open_run
 
 HTML: Final = "report.html"
 MARKDOWN: Final = "report.md"
-VECTOR_LIMIT: Final = 400_000  # bytes of SVG from which the PNG serves better
-PAGE_LIMIT: Final = 7_000_000  # bytes of figures on a page
-
-
-@dataclass(frozen=True)
-class PageFigure:
-    """A figure as the page shows it, or the sentence that stands in its place."""
-
-    name: str
-    title: str
-    alt: str
-    caption: str
-    source: str = ""
-    png: str = ""
-    missing: str = ""
 
 
 def write_page(run: Run, folder: str | Path | None = None) -> Path:
@@ -51,14 +36,8 @@ def write_page(run: Run, folder: str | Path | None = None) -> Path:
         The page, report.html.
     """
     target = run.path if folder is None else Path(folder)
-    saved = save_figures(run, target / "figures")
-    content = page_content(run, saved)
-    environment = _environment()
-    for name in (MARKDOWN, HTML):
-        text = environment.get_template(f"{name}.j2").render(content)
-        part = target / f"{name}.part"
-        part.write_text(text, encoding="utf-8")
-        part.replace(target / name)
+    content = page_content(run, Drawn(run, target / "figures"))
+    write_templates(target, {MARKDOWN: f"{MARKDOWN}.j2", HTML: f"{HTML}.j2"}, content)
     return target / HTML
 
 
@@ -80,7 +59,7 @@ def report(run: Run | str | Path, *, quiet: bool = False) -> Path:
     return write_page(opened)
 
 
-def page_content(run: Run, saved: dict[str, Saved]) -> dict[str, Any]:
+def page_content(run: Run, drawn: Drawn) -> dict[str, Any]:
     """What the templates are filled with."""
     return {
         "run": run,
@@ -89,51 +68,36 @@ def page_content(run: Run, saved: dict[str, Saved]) -> dict[str, Any]:
         "corpus": run.manifest["corpus"],
         "parity": run.manifest["parity"],
         "paragraphs": paragraphs(findings(run)),
-        "figures": page_figures(run, saved),
+        "explorer": explorer(run),
         "tables": page_tables(run),
         "parity_table": parity_table(run),
         "provenance": provenance(run),
+        "figures": page_figures(run, drawn),  # last, as they are drawn meanwhile
     }
 
 
-def page_figures(run: Run, saved: dict[str, Saved]) -> list[PageFigure]:
-    """The figures that are of such a run, missing ones with the reason; pixels where vectors would be too large."""
-    vectors = {name: not FIGURES[name].dense and _size(files.svg) <= VECTOR_LIMIT for name, files in saved.items()}
-    if sum(_size(files.svg if vectors[name] else files.png) for name, files in saved.items()) > PAGE_LIMIT:
-        vectors = dict.fromkeys(saved, False)
-    made = []
-    for name in figures_of(run):
-        drawing = FIGURES[name]
-        if name not in saved:
-            reason = drawing.missing(run) or "This figure was not drawn."
-            made.append(PageFigure(name, drawing.title, drawing.alt, "", missing=reason))
-            continue
-        files = saved[name]
-        source = _inline(files.svg, "svg+xml") if vectors[name] else _inline(files.png, "png")
-        png = f"figures/{files.png.name}"
-        made.append(PageFigure(name, drawing.title, drawing.alt, drawing.caption(run), source, png))
-    return made
+def page_figures(run: Run, drawn: Drawn) -> list[PageFigure]:
+    """The figures that are of such a run, missing ones with the reason."""
+    made = [_page_figure(name, run) for name in figures_of(run)]
+    saved = drawn.files()
+    pictures = sources(saved, {name: FIGURES[name].dense for name in saved})
+    return [
+        replace(one, source=pictures[one.name], png=f"figures/{saved[one.name].png.name}") if one.name in saved else one
+        for one in made
+    ]
 
 
-def _size(file: Path) -> int:
-    return file.stat().st_size
-
-
-def _inline(file: Path, kind: str) -> str:
-    return f"data:image/{kind};base64,{base64.b64encode(file.read_bytes()).decode('ascii')}"
-
-
-def _environment() -> Environment:
-    environment = Environment(
-        loader=PackageLoader("geomprobe.pages"),
-        autoescape=lambda name: name is not None and name.endswith(".html.j2"),
-        undefined=StrictUndefined,
-        trim_blocks=True,
-        lstrip_blocks=True,
-        keep_trailing_newline=True,
+def _page_figure(name: str, run: Run) -> PageFigure:
+    """All of a figure but its picture, or why there is none."""
+    drawing = FIGURES[name]
+    missing = drawing.missing(run)
+    if missing is not None:
+        return PageFigure(name, drawing.title, drawing.alt, "", missing=missing)
+    return PageFigure(
+        name,
+        drawing.title,
+        drawing.alt,
+        drawing.caption(run),
+        data=page_data(name, drawing.data(run)),
+        chart=chart_block(name, run),
     )
-    environment.filters["tokens"] = marking.html
-    environment.filters["sentence"] = marking.sentence
-    environment.filters["md"] = marking.markdown
-    environment.filters["cell"] = marking.markdown_cell
-    return environment

@@ -2,6 +2,7 @@
 
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
+from importlib import import_module
 from pathlib import Path
 from typing import Any
 
@@ -62,6 +63,11 @@ class Run:
     def name(self) -> str:
         """The model's name, as it was asked for."""
         return str(self.manifest["model"]["name"])
+
+    def _repr_html_(self) -> str:
+        """What a notebook shows of it."""
+        # By its name, as the package root does: pages lie above what they read, and only a notebook asks for this.
+        return str(import_module("geomprobe.pages.showing").page_in_brief(self))
 
 
 def open_run(path: str | Path) -> Run:

@@ -34,3 +34,12 @@ def test_unknown_name(plain: Run, tmp_path: Path) -> None:
     with pytest.raises(InvalidParameter, match=r"Unknown figure 'first_mas'\. Did you mean 'first_mass'"):
         save_figures(plain, tmp_path / "figures", ["first_mas"])
     assert not (tmp_path / "figures").exists()
+
+
+def test_what_a_helper_could_not_draw_comes_up(plain: Run, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def fail(*_given: object) -> None:
+        raise ValueError("no ink")
+
+    monkeypatch.setattr("geomprobe.figures.saving.save_picture", fail)
+    with pytest.raises(ValueError, match="no ink"):
+        save_figures(plain, tmp_path)

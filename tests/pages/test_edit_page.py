@@ -69,9 +69,15 @@ def test_sections_and_figures(written) -> None:
 
 def test_nothing_of_an_analysis_is_on_it(written) -> None:
     _, page, markdown = written
-    for text in (page, markdown):
+    for text in ("".join(Seen(page).text), markdown):
         for words in ("first_mass", "key_lengths", "Layer by layer", "Rows", "rebuilt from them with", "a dot a head"):
             assert words not in text
+
+
+def test_it_has_no_charts_and_no_plotly(written) -> None:
+    _, page, _ = written
+    assert "text/plain" not in {kind for kind, _ in Seen(page).scripts}
+    assert len(Seen(page).all("details")) == 2
 
 
 def test_a_run_with_one_plain_edit_misses_two_figures(tmp_path) -> None:

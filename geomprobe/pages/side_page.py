@@ -1,0 +1,115 @@
+"""The page of a comparison: compare.html, one file without any reference to the network, and its tables for a paper."""
+
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any, Final
+
+from geomprobe.comparison.comparison import Comparison
+from geomprobe.errors import InvalidParameter, one_of
+from geomprobe.figures.saving import Saved
+from geomprobe.figures.side_catalogue import SIDE_FIGURES, figures_of, save_side_figures
+from geomprobe.pages.embedding import page_data
+from geomprobe.pages.findings import paragraphs
+from geomprobe.pages.parts import PageFigure, sources, write_templates
+from geomprobe.pages.side_charts import side_chart
+from geomprobe.pages.side_findings import command, side_findings
+from geomprobe.pages.side_tables import latex, side_tables
+
+HTML, MARKDOWN, LATEX = "compare.html", "compare.md", "compare.tex"
+FORMATS: Final = ("html", "md", "latex", "csv")
+
+
+def chosen_formats(formats: str | Sequence[str]) -> tuple[str, ...]:
+    """The formats that are asked for, as words or separated by commas.
+
+    Raises
+    ------
+    InvalidParameter
+        Where there is none, or one is unknown.
+    """
+    given = formats.split(",") if isinstance(formats, str) else list(formats)
+    names = tuple(dict.fromkeys(name.strip() for name in given if name.strip()))
+    if not names:
+        raise InvalidParameter(f"format must name at least one of {', '.join(FORMATS)}.")
+    for name in names:
+        one_of("format", name, FORMATS)
+    return names
+
+
+def write_comparison(comparison: Comparison, folder: Path, formats: Sequence[str]) -> list[Path]:
+    """Draw the figures and write what is asked for; the files, pages first.
+
+    Parameters
+    ----------
+    comparison : Comparison
+    folder : Path
+        Made where it is missing.
+    formats : sequence of {"html", "md", "latex", "csv"}
+    """
+    folder.mkdir(parents=True, exist_ok=True)
+    files: list[Path] = []
+    if "html" in formats or "md" in formats:
+        saved = save_side_figures(comparison, folder / "figures")
+        names = {"html": HTML, "md": MARKDOWN}
+        wanted = {names[one]: f"{names[one]}.j2" for one in ("html", "md") if one in formats}
+        write_templates(folder, wanted, side_content(comparison, saved))
+        files += [folder / name for name in wanted]
+    if "latex" in formats:
+        files.append(_written(folder / LATEX, latex(comparison)))
+    if "csv" in formats:
+        for name, table in comparison.tables.items():
+            files.append(_written(folder / f"{name}.csv", table.to_csv(index=False)))
+    return files
+
+
+def _written(path: Path, text: str) -> Path:
+    part = path.with_name(f"{path.name}.part")
+    part.write_text(text, encoding="utf-8")
+    return part.replace(path)
+
+
+def side_content(comparison: Comparison, saved: dict[str, Saved]) -> dict[str, Any]:
+    """What the templates are filled with."""
+    figures = side_figures(comparison, saved)
+    return {
+        "labels": comparison.labels,
+        "corpus": comparison.sides.runs[0].manifest["corpus"],
+        "paragraphs": paragraphs(side_findings(comparison)),
+        "figures": figures,
+        "tables": side_tables(comparison),
+        "runs": [
+            {
+                "label": label,
+                "path": str(run.path.name),
+                "manifest": run.manifest,
+            }
+            for label, run in zip(comparison.labels, comparison.sides.runs, strict=True)
+        ],
+        "command": command(comparison),
+        "charts": any(one.chart for one in figures),
+    }
+
+
+def side_figures(comparison: Comparison, saved: dict[str, Saved]) -> list[PageFigure]:
+    """The figures of the page, missing ones with the reason."""
+    pictures = sources(saved, {name: SIDE_FIGURES[name].dense for name in saved})
+    made = []
+    for name in figures_of(comparison):
+        drawing = SIDE_FIGURES[name]
+        if name not in saved:
+            reason = drawing.missing(comparison) or "This figure was not drawn."
+            made.append(PageFigure(name, drawing.title, drawing.alt, "", missing=reason))
+            continue
+        made.append(
+            PageFigure(
+                name,
+                drawing.title,
+                drawing.alt,
+                drawing.caption(comparison),
+                pictures[name],
+                f"figures/{saved[name].png.name}",
+                data=page_data(name, drawing.data(comparison)),
+                chart=side_chart(name, comparison),
+            )
+        )
+    return made
