@@ -18,15 +18,17 @@ CHECKS := $(VENV)/.installed-dev
 WANTED := pyproject.toml constraints.txt
 LOWEST := .venv-lowest/.installed
 
-.PHONY: help run test lowest architectures check format clean
+.PHONY: help run test lowest architectures check docs notebooks format clean
 .NOTPARALLEL:
 
 help:
-	@echo "make run     install, analyze $(MODEL) on the default text, say where the page is"
+	@echo "make run     install, analyze $(MODEL) on the default text, say where the page is; compare the packaged pair"
 	@echo "make test    install, run the tests"
 	@echo "make lowest  install the oldest releases that pyproject.toml allows, run the tests"
 	@echo "make architectures  check every model type of transformers, write docs/architectures.md"
 	@echo "make check   format, lint, types, import floors, spelling"
+	@echo "make docs    build the documentation in site/, warnings are errors"
+	@echo "make notebooks  run the notebooks, write docs/notebooks/*.html"
 	@echo "make format  put code into its format"
 	@echo "make clean   remove the environment, caches and build outputs (runs/ stays)"
 
@@ -35,6 +37,12 @@ run: $(RUNS)
 	folder=$$(printf '%s\n' "$$said" | tail -n 1) && \
 	folder=$$(cd "$$folder" && pwd) && \
 	echo "The page: $$folder/report.html"
+ifeq ($(MODEL),plain)
+	@said=$$($(BIN)/geomprobe compare) && \
+	folder=$$(printf '%s\n' "$$said" | tail -n 1) && \
+	folder=$$(cd "$$folder" && pwd) && \
+	echo "It and its twin with QK norm, side by side: $$folder/compare.html"
+endif
 
 test: $(CHECKS)
 	$(BIN)/python -m pytest -m "not architectures" $(TESTS)
@@ -42,7 +50,7 @@ test: $(CHECKS)
 # Not on every model type, whose list is that of one release, nor on real checkpoints.
 lowest $(LOWEST): VENV := .venv-lowest
 lowest: $(LOWEST)
-	$(BIN)/python -m pytest --ignore tests/architectures -m "not real" $(TESTS)
+	$(BIN)/python -m pytest --ignore tests/architectures --ignore tests/browser -m "not real" $(TESTS)
 
 # What the page says is made anew beside it, and takes its place when whole.
 architectures: $(CHECKS)
@@ -57,12 +65,21 @@ check: $(CHECKS)
 	$(BIN)/lint-imports --no-logo
 	$(BIN)/codespell
 
+# The theme warns of its successor on every build; that is no fault of a page.
+docs: $(CHECKS)
+	NO_MKDOCS_2_WARNING=1 $(BIN)/python -m mkdocs build --strict --quiet
+	@echo "The documentation: $(CURDIR)/site/index.html"
+
+# One of them reads a checkpoint that the package index serves.
+notebooks: $(CHECKS)
+	$(BIN)/python -m reports.notebooks
+
 format: $(CHECKS)
 	$(BIN)/ruff check --fix .
 	$(BIN)/ruff format .
 
 clean:
-	rm -rf $(VENV) .venv-lowest build dist geomprobe.egg-info
+	rm -rf $(VENV) .venv-lowest build dist site geomprobe.egg-info
 	rm -rf .pytest_cache .mypy_cache .ruff_cache .import_linter_cache
 	find . -name __pycache__ -type d -prune -exec rm -rf {} +
 

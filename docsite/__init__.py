@@ -1,0 +1,1 @@
+"""What the documentation's site is made of besides the texts in docs/: pages from the code, links, pictures."""
