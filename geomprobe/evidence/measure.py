@@ -30,7 +30,7 @@ from geomprobe.models.quiet import quiet_transformers
 from geomprobe.progress import Reporter
 
 RECORD: Final = "measured.json"
-VERSION: Final = 2  # of what is measured
+VERSION: Final = 3  # of what is measured
 ON_THE_WAY: Final = 2  # saved steps before the last at which clusters are looked at, to compare at equal loss
 APART: Final = 0.9  # a step later than this share of the last says nothing new
 EDITS: Final = ("neutral_norm", "permute_norm", "swap_angle:permute_norm")

@@ -11,7 +11,7 @@ from geomprobe.attention.spec import ModelSpec
 from geomprobe.attention.stages import Notebook
 from geomprobe.collection import Collection
 from geomprobe.corpus.contexts import CONTEXT, NO_BAND, Contexts, WordType
-from geomprobe.lab.renaming import Renamed
+from geomprobe.lab.renaming import Renamed, stands_alone
 from geomprobe.lab.text import TextData
 from geomprobe.stats.angles import cosines, type_vectors
 
@@ -22,7 +22,11 @@ _COLUMNS: Final = ("word", "rare", "space", "vector", "layer", "head", "place", 
 
 
 def renamed_contexts(data: TextData) -> tuple[tuple[Renamed, ...], Contexts]:
-    """Windows of the held-out tokens, each with a renamed word's new token or its parent as the last.
+    """Windows of the held-out tokens that end where a renamed word stands, by its new token or by its parent.
+
+    Which of the two stands at a place was drawn at random, so any place of the word is as good for one as for the
+    other. Eight places are read with the new token and eight others with the parent, whatever stands there: so a word
+    that goes by its new token once in some hundred places has as many contexts as one that does every second time.
 
     Returns
     -------
@@ -31,13 +35,18 @@ def renamed_contexts(data: TextData) -> tuple[tuple[Renamed, ...], Contexts]:
     Contexts
         Twice as many types: first the new token of each, then the parent of each.
     """
+    from tokenizers import Tokenizer
+
     stream = np.asarray(data.held_out)
+    alone = stands_alone(stream, Tokenizer.from_file(str(data.tokenizer / "tokenizer.json")))
     rng = np.random.default_rng(_SEED)
     found: list[tuple[Renamed, list[NDArray], list[NDArray]]] = []
     for word in data.renamed:
-        own, parent = (_windows(stream, token, rng) for token in (word.new_id, word.parent_id))
-        if len(own) == len(parent) == N_CONTEXTS:
-            found.append((word, own, parent))
+        places = np.flatnonzero(((stream == word.new_id) | (stream == word.parent_id)) & alone)
+        drawn = rng.permutation(places[places >= CONTEXT - 1])[: 2 * N_CONTEXTS]
+        if len(drawn) == 2 * N_CONTEXTS:
+            own, parent = drawn[:N_CONTEXTS], drawn[N_CONTEXTS:]
+            found.append((word, _windows(stream, own, word.new_id), _windows(stream, parent, word.parent_id)))
     words = tuple(word for word, _, _ in found)
     kinds = [WordType(word.written, "", np.nan, 0, NO_BAND) for word in words]
     kinds += [WordType(word.parent, "", np.nan, 0, NO_BAND) for word in words]
@@ -56,11 +65,9 @@ def renamed_contexts(data: TextData) -> tuple[tuple[Renamed, ...], Contexts]:
     return words, contexts
 
 
-def _windows(stream: NDArray, token: int, rng: np.random.Generator) -> list[NDArray]:
-    places = np.flatnonzero(stream == token)
-    places = places[places >= CONTEXT - 1]
-    drawn = rng.permutation(places)[:N_CONTEXTS]
-    return [stream[at - CONTEXT + 1 : at + 1] for at in drawn]
+def _windows(stream: NDArray, places: NDArray, token: int) -> list[NDArray]:
+    """The tokens up to each place, with this one there."""
+    return [np.append(stream[at - CONTEXT + 1 : at], token) for at in places]
 
 
 def parent_ranks(model: Any, spec: ModelSpec, notebook: Notebook, data: TextData, folder: Path) -> pd.DataFrame:

@@ -62,7 +62,7 @@ def rename(streams: Mapping[str, npt.NDArray[np.uint16]], tokenizer: Any, n_word
     CorpusError
         Where there are not so many frequent words.
     """
-    whole = {name: _stand_alone(ids, tokenizer) for name, ids in streams.items()}
+    whole = {name: stands_alone(ids, tokenizer) for name, ids in streams.items()}
     counts = np.bincount(streams["train"][whole["train"]], minlength=tokenizer.get_vocab_size())
     closed = set(function_words("en"))
     words = {
@@ -99,9 +99,9 @@ def rename(streams: Mapping[str, npt.NDArray[np.uint16]], tokenizer: Any, n_word
     return tuple(renamed)
 
 
-def _stand_alone(ids: npt.NDArray[np.uint16], tokenizer: Any) -> npt.NDArray[np.bool_]:
-    """Where the next token does not go on with letters: (token,)."""
-    letters = np.zeros(tokenizer.get_vocab_size(), dtype=bool)
+def stands_alone(ids: npt.NDArray[np.uint16], tokenizer: Any) -> npt.NDArray[np.bool_]:
+    """Where the next token does not go on with letters: (token,). Ids behind the tokenizer's own are whole words."""
+    letters = np.zeros(max(tokenizer.get_vocab_size(), int(ids.max()) + 1 if len(ids) else 0), dtype=bool)
     for token, index in tokenizer.get_vocab().items():
         letters[index] = token[0].isascii() and token[0].isalpha()
     return ~np.append(letters[ids[1:]], False)  # (token,)

@@ -5,6 +5,8 @@ import math
 import numpy as np
 import pytest
 import torch
+from tokenizers import Tokenizer
+from tokenizers.models import WordLevel
 
 from geomprobe.attention.anatomy import examine
 from geomprobe.attention.seam import attending
@@ -74,6 +76,7 @@ def test_random_vectors_stand_anywhere():
 
 # ---------------------------------------------------------------------- windows
 FIRST_WORD = 10  # ids of the fill are below
+GOES_ON = FIRST_WORD - 1  # a piece that makes a longer word of the one before it
 N_WORDS = 6
 PLACES = 12  # of each token
 
@@ -82,17 +85,26 @@ def word(number, *, rare=False):
     return Renamed(f"w{number}", FIRST_WORD + number, FIRST_WORD + N_WORDS + number, f" w{number}~", 0.5, rare)
 
 
+def save_tokenizer(folder, n_words):
+    """Whole words, and one piece that goes on."""
+    vocabulary = {f"Ġf{index}": index for index in range(GOES_ON)} | {"on": GOES_ON}
+    vocabulary |= {f"Ġw{number}": FIRST_WORD + number for number in range(n_words)}
+    (folder / "tokenizer").mkdir(exist_ok=True)
+    Tokenizer(WordLevel(vocabulary, unk_token="on")).save(str(folder / "tokenizer" / "tokenizer.json"))
+
+
 def streamed(folder, *, counts=None, seed=0, n_words=N_WORDS):
     """Held-out tokens with each word's two tokens at so many places: `counts` by id, or `PLACES`."""
     rng = np.random.default_rng(seed)
     ids = range(FIRST_WORD, FIRST_WORD + 2 * N_WORDS)
-    stream = rng.integers(0, FIRST_WORD, size=4000).astype(np.uint16)
+    stream = rng.integers(0, GOES_ON, size=4000).astype(np.uint16)
     free = iter(rng.permutation(np.arange(CONTEXT - 1, len(stream))))
     for token in ids:
         for _ in range((counts or {}).get(token, PLACES)):
             stream[next(free)] = token
     folder.mkdir(exist_ok=True)
     np.save(folder / "held_out.npy", stream)
+    save_tokenizer(folder, N_WORDS)
     renamed = [vars(word(number, rare=number % 2 == 1)) for number in range(n_words)]
     return TextData(folder, {"renamed": renamed})
 
@@ -116,50 +128,78 @@ def test_windows_end_in_the_token_that_they_are_of(data):
     assert contexts.n_contexts == len(contexts.document) == len(contexts.start)
 
 
-def test_windows_are_eight_different_places_of_the_stream(data):
+def ends_of(windows, stream):
+    """Where in the stream windows end, by all their tokens but the last."""
+    found = []
+    for window in windows:
+        own = [at for at in range(CONTEXT - 1, len(stream)) if stream[at - CONTEXT + 1 : at] == list(window)[:-1]]
+        assert len(own) == 1
+        found += own
+    return found
+
+
+def test_windows_end_at_sixteen_different_places_of_the_word(data):
+    """Whichever of its two tokens stands there."""
     _, contexts = renamed_contexts(data)
     stream = data.held_out.tolist()
-    for own in contexts.ids.reshape(-1, N_CONTEXTS, CONTEXT).tolist():
-        places = set()
-        for window in own:
-            found = [at for at in range(len(stream) - CONTEXT + 1) if stream[at : at + CONTEXT] == window]
-            assert len(found) == 1
-            places.update(found)
-        assert len(places) == N_CONTEXTS
+    windows = contexts.ids.reshape(2, N_WORDS, N_CONTEXTS, CONTEXT).tolist()
+    mixed = 0
+    for number, found in enumerate(data.renamed):
+        ends = [ends_of(windows[side][number], stream) for side in (0, 1)]
+        assert len({*ends[0], *ends[1]}) == 2 * N_CONTEXTS
+        standing = [{stream[at] for at in own} for own in ends]
+        assert standing[0] | standing[1] <= {found.new_id, found.parent_id}
+        mixed += len(standing[0]) + len(standing[1])
+    assert mixed > 2 * N_WORDS  # drawn from both together
+
+
+def test_beginnings_of_longer_words_are_no_places(tmp_path):
+    data = streamed(tmp_path / "data")
+    stream = data.held_out.copy()
+    at = np.flatnonzero(stream == word(0).parent_id)
+    stream[at + 1] = GOES_ON
+    np.save(data.folder / "held_out.npy", stream)
+    words, contexts = renamed_contexts(TextData(data.folder, data.about))
+    assert "w0" not in [found.parent for found in words]  # 12 places are left of 24
+    assert contexts.left_out["too_rare"] >= 1
 
 
 def test_places_are_drawn_from_all_of_the_stream(tmp_path):
     """Not the first ones."""
     data = streamed(tmp_path / "data", counts={FIRST_WORD: 200})
     _, contexts = renamed_contexts(data)
-    stream = data.held_out
-    own = contexts.ids[contexts.type_index == N_WORDS]  # of the first parent
-    ends = [
-        at for at in np.flatnonzero(stream == FIRST_WORD) if (own == stream[at - CONTEXT + 1 : at + 1]).all(1).any()
-    ]
-    assert len(ends) == N_CONTEXTS
-    assert max(ends) > len(stream) / 2
+    ends = ends_of(contexts.ids[contexts.type_index == N_WORDS].tolist(), data.held_out.tolist())
+    assert max(ends) > len(data.held_out) / 2
+
+
+def test_a_token_that_is_hardly_there_has_as_many_contexts(tmp_path):
+    """A word of the rarest decile goes by its new token once in some hundred places, or not at all here."""
+    data = streamed(tmp_path / "data", counts={word(1).new_id: 0, word(1).parent_id: 30})
+    words, contexts = renamed_contexts(data)
+    assert words == data.renamed
+    assert (contexts.ids[contexts.type_index == 1, -1] == word(1).new_id).all()
 
 
 def test_words_that_are_too_rare_are_left_out_and_counted(tmp_path):
-    """Of a word's two tokens each must stand there eight times."""
-    few = {word(1).new_id: N_CONTEXTS - 1, word(2).parent_id: N_CONTEXTS - 1, word(4).new_id: 0, word(5).new_id: 8}
+    """Both tokens of a word together must stand there sixteen times."""
+    few = {word(1).new_id: 3, word(2).parent_id: 2, word(5).new_id: 4}
     data = streamed(tmp_path / "data", counts=few)
     words, contexts = renamed_contexts(data)
-    assert [found.parent for found in words] == ["w0", "w3", "w5"]
-    assert contexts.left_out == {"too_rare": 3}
-    assert len(contexts.types) == 6
+    assert [found.parent for found in words] == ["w0", "w3", "w4", "w5"]
+    assert contexts.left_out == {"too_rare": 2}
+    assert len(contexts.types) == 8
     assert contexts.ids[::N_CONTEXTS, -1].tolist() == [found.new_id for found in words] + [w.parent_id for w in words]
 
 
 def test_places_without_enough_before_them_do_not_count(tmp_path):
-    data = streamed(tmp_path / "data", counts={word(0).new_id: 0})
+    data = streamed(tmp_path / "data", counts={word(0).new_id: 0, word(0).parent_id: 0})
     stream = data.held_out.copy()
+    stream[stream == GOES_ON] = 0
     stream[: CONTEXT - 1] = word(0).new_id
-    stream[CONTEXT - 1 : CONTEXT + 6] = word(0).new_id  # seven that have
+    stream[CONTEXT - 1 : CONTEXT + 14] = word(0).new_id  # fifteen that have
     np.save(data.folder / "held_out.npy", stream)
     assert word(0) not in renamed_contexts(TextData(data.folder, data.about))[0]
-    stream[CONTEXT + 6] = word(0).new_id
+    stream[CONTEXT + 14] = word(0).new_id
     np.save(data.folder / "held_out.npy", stream)
     words, contexts = renamed_contexts(TextData(data.folder, data.about))
     assert words[0] == word(0)
@@ -185,6 +225,7 @@ def crowded(tmp_path_factory):
     folder = tmp_path_factory.mktemp("crowded")
     stream = np.random.default_rng(1).integers(0, VOCABULARY, size=6000).astype(np.uint16)
     np.save(folder / "held_out.npy", stream)
+    save_tokenizer(folder, MANY)
     renamed = [
         vars(Renamed(f"w{i}", FIRST_WORD + i, FIRST_WORD + MANY + i, f" w{i}~", 0.5, i % 2 == 1)) for i in range(MANY)
     ]
