@@ -78,18 +78,21 @@ def draw_parents(records: Records, ax: Axes) -> Axes:
     spaces = {**SPACES, "embedding": "input embedding"}
     kinds = {"rare": (ORANGE, "pseudo-rare words"), "half": (BLUE, "words halved")}
     panels = grid(ax, 1, 3, gap=(0.06, 0.0))
+    farthest = 0.6
     for panel, (space, many) in zip(panels, spaces.items(), strict=True):
         for shift, (kind, (colour, _)) in zip((-0.21, 0.21), kinds.items(), strict=True):
             for place, arm in enumerate(arms):
                 values = records.one(SHORT, arm, f"parent_place_{space}_{kind}")
                 seed_dots(panel, values, Place(place + shift, colour, wide=0.3, hollow=kind == "half"))
+                farthest = max(farthest, 1.06 * float(values.max())) if len(values) else farthest
         panel.axhline(0.5, color=GREY, linestyle=":", linewidth=1.5, zorder=1)
         panel.set_yscale("function", functions=(_root, _square))  # most parents stand near the top
-        panel.set_ylim(-0.0012, 0.6)
         panel.set_yticks(_PLACES, labels=[f"{place:g}" for place in _PLACES])
         panel.set_title(many, loc="left")
         panel.tick_params(labelleft=space == "keys")
         arm_axis(panel, arms)
+    for panel in panels:
+        panel.set_ylim(-0.0012, min(farthest, 1.0))
     panels[0].set_ylabel("parent's place (0: the nearest)")
     keys: list[Artist] = [
         Line2D([], [], marker="o", linestyle="none", color=colour, label=label, markerfacecolor=face)
