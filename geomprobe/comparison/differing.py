@@ -117,6 +117,14 @@ def twins(sides: Sides) -> bool:
     return all(training) and len(pairs) == 1
 
 
+def one_training(sides: Sides) -> bool:
+    """Whether all sides are checkpoints of one training, at different steps."""
+    training = [run.manifest["model"].get("training") for run in sides.runs]
+    known = [one for one in training if one and one.get("fingerprint")]
+    same = len(known) == sides.n and len({one["fingerprint"] for one in known}) == 1
+    return same and len({one["step"] for one in known}) > 1
+
+
 def caveat(sides: Sides) -> str:
     """A sentence or two on what a difference here can mean."""
     table = differing(sides)
@@ -125,6 +133,12 @@ def caveat(sides: Sides) -> str:
         axis=1
     )  # of twins, and of one checkpoint, all else is the same
     known = [str(name) for name in table[~table["same"] & told]["aspect"]]
+    if one_training(sides):
+        steps = [run.manifest["model"]["training"]["step"] for run in sides.runs]
+        return (
+            f"These are checkpoints of one training, from step {min(steps):,} to step {max(steps):,}: what differs is "
+            "how long it was trained – in this one seed."
+        )
     if twins(sides):
         arms = [run.manifest["model"]["training"]["arm"] for run in sides.runs]
         others = [name for name in known if name not in OF_THE_ARM and name != "tokens read"]

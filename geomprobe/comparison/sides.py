@@ -3,6 +3,7 @@
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from functools import cached_property
+from pathlib import PurePath
 from typing import Any, Final
 
 import numpy as np
@@ -15,6 +16,7 @@ from geomprobe.pooling import Pooled
 from geomprobe.run.reading import Run
 
 WHOLE: Final = "all layers"
+STEPS: Final = "steps"  # the folder in which a training keeps its checkpoints
 THIRDS: Final = ("early", "middle", "late")
 
 
@@ -133,7 +135,7 @@ def document_names(run: Run) -> list[str]:
 
 def labels_of(runs: Sequence[Run]) -> tuple[str, ...]:
     """The names of models, told apart: by training step, by their folder, at last by a number."""
-    names = [tables.plain(run.name) for run in runs]
+    names = [tables.plain(_called(run)) for run in runs]
     for tell in (_step, lambda run: tables.plain(run.path.name)):
         if len(set(names)) == len(names):
             break
@@ -148,6 +150,18 @@ def labels_of(runs: Sequence[Run]) -> tuple[str, ...]:
         seen[name] = seen.get(name, 0) + 1
         made.append(f"{name} #{seen[name]}" if names.count(name) > 1 else name)
     return tuple(made)
+
+
+def _called(run: Run) -> str:
+    """The model's name; of a checkpoint in a folder the folder's, of one of many steps that of the training.
+
+    A path says more of the machine than of the model, and one prefix makes all alike.
+    """
+    if run.manifest["model"].get("source") != "folder":
+        return run.name
+    path = PurePath(run.name)
+    step = run.manifest["model"].get("training") and path.parent.name == STEPS
+    return (path.parent.parent.name if step else path.name) or run.name
 
 
 def _step(run: Run) -> str:

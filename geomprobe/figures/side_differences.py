@@ -34,6 +34,7 @@ AXES: Final = {
     "times": "times uniform",
     "log length": "log length",
 }
+MOST_RUNS: Final = 7  # whose differences one picture holds
 SMALL: Final = {  # where there is little room
     "first_mass": "attention on position 0",
     "sink_rate": "sink rate (ε = .3)",
@@ -176,8 +177,8 @@ def draw_over(comparison: Comparison, ax: Axes) -> Axes:
         panel.plot(own["x"], own["estimate"], color=colours(1)[0], marker="o", markersize=4)
         known = own[own["low"].notna()]
         panel.vlines(known["x"], known["low"], known["high"], color=colours(1)[0], linewidth=1.5)
-        if (own["x"] > 0).all() and own["x"].max() > 8 * own["x"].min():
-            panel.set_xscale("log")
+        if own["x"].max() > 8 * own["x"][own["x"] > 0].min():  # steps are saved evenly on a log scale, from 0 on
+            panel.set_xscale("symlog", linthresh=1) if own["x"].min() == 0 else panel.set_xscale("log")
         panel.set_title(title, fontsize=9)
     names = {"step": "training step", "params": "parameters"}
     for panel in made[max(0, len(groups) - columns) : len(groups)]:
@@ -194,6 +195,12 @@ def _strung(comparison: Comparison) -> Sequence[tuple[str, pd.DataFrame]]:
         if name in SMALL:
             shown.append((short_title({"quantity": name, "gauge": gauge, "token_class": token_class}), group))
     return shown
+
+
+def _too_many(comparison: Comparison) -> str | None:
+    if comparison.sides.n > MOST_RUNS:
+        return f"Of more than {MOST_RUNS} runs the differences are in the table."
+    return _no_rows(comparison)
 
 
 def _no_rows(comparison: Comparison) -> str | None:
@@ -216,7 +223,7 @@ SIDE_DIFFERENCES = SideDrawing(
         "rows together at 95%. What an interval holds is the choice of text, not of checkpoint: another seed or "
         f"another model of the kind moves the numbers too. {text_of(comparison)}"
     ),
-    missing=_no_rows,
+    missing=_too_many,
     size=lambda comparison: (WIDTH, _tall(comparison) + 1.0),
     data=lambda comparison: comparison.differences,
 )

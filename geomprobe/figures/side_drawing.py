@@ -23,6 +23,7 @@ from geomprobe.run.reading import Run
 _COLOURS: Final = (BLUE, VERMILION, GREEN, PURPLE, ORANGE, SKY, BLACK)
 _STYLES: Final = ("-", "--", "-.", ":")
 LABEL_WIDTH: Final = 34
+MOST_NAMES, FEW_NAMES = 8, 5  # runs that a legend names: all, or of more than that a few
 MOST_BANDS: Final = 4  # runs whose bands can be told apart
 
 
@@ -114,7 +115,7 @@ def keys_of_runs(comparison: Comparison) -> list[Artist]:
     """The legend's entries of the runs."""
     return [
         Line2D([], [], color=colour, linestyle=line_style(index), linewidth=2, label=short(label))
-        for index, (colour, label) in enumerate(zip(colours(comparison.sides.n), comparison.labels, strict=True))
+        for index, _, label, colour in _named_runs(comparison)
     ]
 
 
@@ -122,8 +123,13 @@ def dots_of_runs(comparison: Comparison) -> list[Artist]:
     """The same where runs are dots with bars."""
     return [
         Line2D([], [], color=colour, linewidth=2, marker="o", label=short(label))
-        for colour, label in zip(colours(comparison.sides.n), comparison.labels, strict=True)
+        for _, _, label, colour in _named_runs(comparison)
     ]
+
+
+def _named_runs(comparison: Comparison) -> list[tuple[int, Run, str, str]]:
+    """The runs that a legend names: of many a few, whose colours say where the others lie."""
+    return some_runs(comparison, comparison.sides.n if comparison.sides.n <= MOST_NAMES else FEW_NAMES)
 
 
 def headline(ax: Axes, title: str, handles: Sequence[Artist] = (), *, above: float = 4, columns: int = 4) -> None:
@@ -153,6 +159,19 @@ def each_run(comparison: Comparison) -> Iterable[tuple[int, Run, str, str]]:
     return zip(
         range(comparison.sides.n), comparison.sides.runs, comparison.labels, colours(comparison.sides.n), strict=True
     )
+
+
+def some_runs(comparison: Comparison, most: int) -> list[tuple[int, Run, str, str]]:
+    """At most so many runs, evenly from the first to the last: what has a panel a run would grow without end."""
+    every = list(each_run(comparison))
+    chosen = np.unique(np.linspace(0, len(every) - 1, min(most, len(every))).round().astype(int))
+    return [every[index] for index in chosen]
+
+
+def left_out(comparison: Comparison, most: int) -> str:
+    """What a caption says of the runs that have no panel."""
+    n = comparison.sides.n
+    return f"{most} of the {n} runs are shown, evenly from the first to the last. " if n > most else ""
 
 
 def text_of(comparison: Comparison) -> str:

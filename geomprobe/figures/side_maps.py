@@ -15,10 +15,11 @@ from geomprobe.figures.side_drawing import (
     all_have,
     at_depth,
     depth_axis,
-    each_run,
     headline,
+    left_out,
     rows_of_all,
     short,
+    some_runs,
     text_of,
 )
 from geomprobe.figures.style import AMOUNT, BLACK, CLASS_COLOURS, GREY
@@ -26,22 +27,24 @@ from geomprobe.labels import FIRST
 from geomprobe.run.reading import Run
 
 ACROSS = 3  # panels in a row
+MOST_MAPS, MOST_ROWS = 9, 6  # runs that have a panel
 CLASSES = ("content", "function", "punctuation")
 
 
 def draw_first_mass_maps(comparison: Comparison, ax: Axes) -> Axes:
     """A map a run: relative depth upwards, heads by rank along x, one colour scale."""
     ax.set_axis_off()
-    columns = min(comparison.sides.n, ACROSS)
-    rows = math.ceil(comparison.sides.n / columns)
+    runs = some_runs(comparison, MOST_MAPS)
+    columns = min(len(runs), ACROSS)
+    rows = math.ceil(len(runs) / columns)
     room = ax.inset_axes((0, 0, 0.9, 1))
-    made = panels(room, rows, columns, gap=(0.06, 0.22), shared=False)
+    made = panels(room, rows, columns, gap=(0.06, 0.36 / (rows + 1)), shared=False)
     ranked = comparison.by_rank
     ranked = ranked[ranked["quantity"] == "first_mass"]
     image, highest = None, top_of(float(ranked["value"].max()))
-    for panel in made[comparison.sides.n :]:
+    for panel in made[len(runs) :]:
         panel.set_axis_off()
-    for (index, run, label, _), panel in zip(each_run(comparison), made, strict=False):
+    for index, ((_, run, label, _), panel) in enumerate(zip(runs, made, strict=False)):
         own = ranked[ranked["run"] == label]
         matrix = own.pivot_table(index="layer", columns="rank", values="value").sort_index()
         image = panel.imshow(
@@ -57,7 +60,7 @@ def draw_first_mass_maps(comparison: Comparison, ax: Axes) -> Axes:
         panel.set_title(short(label))
         if index % columns == 0:
             panel.set_ylabel("layer")
-        if index + columns >= comparison.sides.n:
+        if index + columns >= len(runs):
             panel.set_xlabel("heads by rank in their layer")
     assert image is not None
     bar = ax.figure.colorbar(image, cax=ax.inset_axes((0.925, 0, 0.02, 1)))
@@ -72,19 +75,20 @@ def top_of(highest: float) -> float:
 
 
 def _map_size(comparison: Comparison) -> tuple[float, float]:
-    rows = math.ceil(comparison.sides.n / ACROSS)
+    rows = math.ceil(min(comparison.sides.n, MOST_MAPS) / ACROSS)
     deepest = max(len(tables.layers(run)) for run in comparison.sides.runs)
     return WIDTH, rows * float(np.clip(1.6 + 0.09 * deepest, 2.6, 4.5)) + 0.8
 
 
 def draw_lengths(comparison: Comparison, ax: Axes) -> Axes:
     """Key lengths by class: a row a run, a column a class, one scale."""
-    made = panels(ax, comparison.sides.n, len(CLASSES), gap=(0.03, 0.6 / (3.0 * comparison.sides.n)))
+    runs = some_runs(comparison, MOST_ROWS)
+    made = panels(ax, len(runs), len(CLASSES), gap=(0.03, 0.2 / len(runs)))
     seen: list[float] = []
-    for index, run, label, _ in each_run(comparison):
+    for index, (_, run, label, _) in enumerate(runs):
         for column, token_class in enumerate(CLASSES):
             panel = made[index * len(CLASSES) + column]
-            depth_axis(panel, label=index == comparison.sides.n - 1)
+            depth_axis(panel, label=index == len(runs) - 1)
             seen += _draw_class(run, panel, token_class)
             n = int(tables.lengths(run, "k", token_class)["n"].max() or 0)
             panel.set_title(f"{token_class} (n = {n:,})", fontsize=9)
@@ -119,7 +123,7 @@ SIDE_MAPS = SideDrawing(
     caption=lambda comparison: (
         "first_mass of every query head, sorted within its layer: a head's number means nothing in another model, so "
         "heads are matched by rank. Layers are stretched to the same height. "
-        f"{text_of(comparison)}"
+        f"{left_out(comparison, MOST_MAPS)}{text_of(comparison)}"
     ),
     missing=all_have("sinks"),
     size=_map_size,
@@ -134,13 +138,13 @@ SIDE_LENGTHS = SideDrawing(
         "Euclidean length of scored keys, raw gauge. Bands: 5–95% and 25–75% within a head; thick: the median; thin: a "
         "head's median; dashed: position 0. The scale is common, and yet lengths of two models cannot be held against "
         "each other as they stand: keys can be rescaled against queries without any change to attention. What can be "
-        f"compared is how classes lie within a model. {text_of(comparison)}"
+        f"compared is how classes lie within a model. {left_out(comparison, MOST_ROWS)}{text_of(comparison)}"
     ),
     missing=lambda comparison: (
         all_have("norms")(comparison)
         or (None if tables.of_text(comparison.sides.runs[0]) else "The places of an image have no token classes.")
     ),
-    size=lambda comparison: (WIDTH, 2.4 * comparison.sides.n + 0.8),
+    size=lambda comparison: (WIDTH, 2.4 * min(comparison.sides.n, MOST_ROWS) + 0.8),
     data=rows_of_all(
         lambda run: pd.concat([tables.lengths(run, "k", name) for name in (*CLASSES, FIRST)], ignore_index=True)[
             ["layer", "head", "token_class", "n", "p05", "p25", "p50", "p75", "p95", "log_sd"]

@@ -14,7 +14,7 @@ from geomprobe import tables
 from geomprobe.comparison.comparison import Comparison
 from geomprobe.comparison.measured import records
 from geomprobe.figures.side_differences import AXES, row_title, short_title, whole_rows
-from geomprobe.figures.side_drawing import at_depth, each_run
+from geomprobe.figures.side_drawing import at_depth, each_run, some_runs
 from geomprobe.figures.side_layers import ENTROPY, FIRST_MASS, Along
 from geomprobe.figures.side_maps import top_of
 from geomprobe.labels import WHOLE_MODEL
@@ -25,6 +25,7 @@ from geomprobe.pages.wording import number
 
 DASHES: Final = ("solid", "dash", "dashdot", "dot")
 TITLE_WIDTH: Final = 20  # characters
+MOST_CHARTS: Final = 4  # maps beside one another
 FEW: Final = 4  # runs whose bands can be told apart
 
 
@@ -35,17 +36,18 @@ def side_chart(name: str, comparison: Comparison) -> Markup | None:
 
 def _subplots(figure: go.Figure, titles: list[str]) -> go.Figure:
     made = make_subplots(rows=1, cols=len(titles), subplot_titles=[shown(title) for title in titles])
-    layout = figure.layout
-    made.update_layout(layout)
+    made.update_layout(figure.layout)
     return made
 
 
 def maps_chart(comparison: Comparison) -> go.Figure:
     """A map of layers × ranked heads a run, on one colour scale."""
-    figure = _subplots(new_chart(460), list(comparison.labels))
+    runs = some_runs(comparison, MOST_CHARTS)
+    note = f"{MOST_CHARTS} of the {comparison.sides.n} runs." if comparison.sides.n > MOST_CHARTS else ""
+    figure = _subplots(new_chart(460, note), [label for _, _, label, _ in runs])
     ranked = comparison.by_rank
     ranked = ranked[ranked["quantity"] == "first_mass"]
-    for index, _, label, _ in each_run(comparison):
+    for index, (_, _, label, _) in enumerate(runs):
         own = ranked[ranked["run"] == label]
         values = own.pivot_table(index="layer", columns="rank", values="value").sort_index()
         heads = own.pivot_table(index="layer", columns="rank", values="head").sort_index()

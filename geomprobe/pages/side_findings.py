@@ -12,6 +12,7 @@ from geomprobe.pages.wording import NOTHING, change, coded, listing, number, per
 from geomprobe.tables import count
 
 DIFFERENCES: Final = "differences"
+MOST_NAMED: Final = 5  # runs that a sentence lists
 # What is told of in words, by paragraph: (quantity, gauge, token class, what is said of it).
 TOLD: Final[Mapping[str, tuple[tuple[str, str, str, str], ...]]] = {
     "Sinks": (
@@ -57,7 +58,8 @@ def side_findings(comparison: Comparison) -> list[Finding]:
 def _scope(comparison: Comparison) -> list[Finding]:
     sides = comparison.sides
     names = [coded(label) for label in sides.labels]
-    said = f"{listing(names)} read {count(len(sides.documents), 'common document')}"
+    who = listing(names) if sides.n <= MOST_NAMED else f"{sides.n} checkpoints, {names[0]} to {names[-1]},"
+    said = f"{who} read {count(len(sides.documents), 'common document')}"
     if sides.same_tokens:
         text = f"{said}: the very same tokens."
     else:
@@ -164,7 +166,7 @@ def _ranked(comparison: Comparison, topic: str, told: tuple[str, str, str, str])
     ordered = records(rows.sort_values("estimate"))
     bottom, top = ordered[0], ordered[-1]
     said = sentence.format(
-        f"from {amount(bottom['estimate'], unit)} ({coded(str(bottom['run']))}) to "
+        f"{amount(bottom['estimate'], unit)} ({coded(str(bottom['run']))}) to "
         f"{amount(top['estimate'], unit)} ({coded(str(top['run']))})"
     )
     values = {"low": float(bottom["estimate"]), "high": float(top["estimate"])}

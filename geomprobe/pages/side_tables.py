@@ -1,6 +1,6 @@
 """The tables of a comparison as text in cells, for a page and for a paper."""
 
-from typing import Any
+from typing import Any, Final
 
 import pandas as pd
 
@@ -12,6 +12,8 @@ from geomprobe.ledger.writing import WORDS
 from geomprobe.pages.sections import PageTable
 from geomprobe.pages.side_findings import amount, between, gap
 from geomprobe.pages.wording import NOTHING, coded, signed
+
+MOST_IN_FULL: Final = 4  # runs of which a page lists the thirds of the depth
 
 
 def side_tables(comparison: Comparison) -> list[PageTable]:
@@ -41,7 +43,9 @@ def differing_table(comparison: Comparison) -> PageTable:
 def difference_table(comparison: Comparison) -> PageTable:
     """Every difference with its interval and effect size."""
     several = comparison.sides.n > 2
-    rows = [_difference(row, several=several) for row in records(comparison.differences)]
+    table = comparison.differences
+    many = comparison.sides.n > MOST_IN_FULL
+    rows = [_difference(row, several=several) for row in records(table[table["where"] == WHOLE] if many else table)]
     a = comparison.labels[0]
     b = "run" if several else comparison.labels[1]
     columns = ["quantity", "where", *(["run"] if several else []), a, "other" if several else b, "difference"]
@@ -58,7 +62,7 @@ def difference_table(comparison: Comparison) -> PageTable:
         "interval; – for fewer than five. Effect: the difference over the standard deviation of the documents' own "
         "differences, or, for Λ, of content types. Beyond: 0 is outside the band that holds all differences of a run "
         "together at 95% (single-step maxT). n: documents, for Λ and AUC types. "
-        "Early, middle, late: thirds of the depth."
+        f"{'The thirds of the depth are in the data.' if many else 'Early, middle, late: thirds of the depth.'}"
         f"{own}"
     )
     return PageTable("differences", "Differences", caption, columns, rows)

@@ -35,7 +35,7 @@ def expand(word, tables):
     if word.startswith("as "):
         key = word.removeprefix("as ")
         return tables[key][: tables[key].index("n")]  # its key columns
-    if word.startswith("lift_<class>"):
+    if word.strip("`").startswith("lift_<class>"):
         return [f"lift_{name}" for name in CLASS_ROWS]
     return [word]
 

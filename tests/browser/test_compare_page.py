@@ -37,7 +37,7 @@ def named(tmp_path_factory: pytest.TempPathFactory) -> Path:
     runs = []
     for index, name in enumerate((*NAMES, "plain")):
         run = write_synthetic_run(tmp_path_factory.mktemp("side"), qk_norm=index == 0, seed=index)
-        run.manifest["model"]["name"] = name
+        run.manifest["model"] |= {"name": name, "source": "hub"}
         write_manifest(run.path, run.manifest)
         runs.append(open_run(run.path))
     folder = tmp_path_factory.mktemp("named")

@@ -182,7 +182,7 @@ def changed(run: Run, *, corpus: Mapping[str, Any] | None = None, **tables: pd.D
 
 def trained(step: int, arm: str = "A0", pair: str = "p" * 64) -> dict[str, Any]:
     """What a manifest says of the training."""
-    return {"training": {"arm": arm, "pair": pair, "step": step}}
+    return {"training": {"arm": arm, "pair": pair, "fingerprint": f"{arm} of {pair}", "step": step}}
 
 
 def nouns(categories: Mapping[str, int] = CATEGORIES) -> list[tuple[str, str]]:

@@ -109,6 +109,13 @@ def test_one_training_at_one_step():
     assert said.startswith("These are the same training, at the same step.")
 
 
+def test_checkpoints_of_one_training_differ_in_how_long_it_was_trained():
+    runs = [made_run("m", **trained(step)) for step in (1500, 10)]
+    said = caveat(Sides.of(runs))
+    assert said.startswith("These are checkpoints of one training, from step 10 to step 1,500:")
+    assert "not known" not in said
+
+
 def test_checkpoints_differ_in_what_is_named():
     said = caveat(Sides.of([made_run("one"), normed(made_run("other", layers=4, family="qwen3"))]))
     assert "These checkpoints differ in family, layers, QK norm" in said

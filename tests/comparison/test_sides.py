@@ -33,6 +33,21 @@ def test_alike_names_are_told_apart_by_the_training_step():
     assert labels_of(runs) == ("m (step 100)", "other", "m (step 2,000)")
 
 
+@pytest.mark.parametrize(
+    ("name", "more", "said"),
+    [
+        ("/somewhere/deep/pythia-70m", {}, "pythia-70m"),
+        ("runs/nano-A0-s0/steps/00000724", trained(724), "nano-A0-s0"),
+        ("runs/nano-A0-s0/last", trained(724), "last"),
+        ("/", {}, "/"),
+    ],
+)
+def test_a_checkpoint_in_a_folder_is_called_as_the_folder(name, more, said):
+    """A path says more of the machine than of the model; of many steps the training is named."""
+    assert labels_of([made_run(name, source="folder", **more), made_run("other")]) == (said, "other")
+    assert labels_of([made_run("owner/name", source="hub"), made_run("other")]) == ("owner/name", "other")
+
+
 def test_or_by_their_folder():
     runs = [replace(made_run("m"), path=Path("runs") / name) for name in ("first", "second")]
     assert labels_of(runs) == ("m (first)", "m (second)")

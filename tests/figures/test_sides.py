@@ -9,9 +9,9 @@ from geomprobe.comparison import kinds, measured
 from geomprobe.comparison.comparison import compare_runs
 from geomprobe.figures.side_catalogue import SIDE_FIGURES, figures_of
 from geomprobe.figures.side_differences import SMALL
-from geomprobe.figures.side_drawing import colours, line_style
+from geomprobe.figures.side_drawing import colours, keys_of_runs, left_out, line_style, some_runs
 from geomprobe.figures.style import style
-from tests.comparison.made import made_run, with_words
+from tests.comparison.made import made_run, trained, with_words
 from tests.figures.test_catalogue import all_axes, check_readable
 from tests.synthetic_run import rewrite, write_synthetic_run
 
@@ -219,3 +219,21 @@ def test_where_nothing_is_kept_by_document_it_says_so(tmp_path):
     assert told["by_depth"] == "No quantity is kept by document and layer."
     assert told["length_and_angle"] == "one has no values in the table split."
     assert np.isfinite(SIDE_FIGURES["differences"].size(comparison)).all()
+
+
+def test_of_many_runs_a_few_have_a_panel_and_a_name():
+    """What has a panel a run would grow without end, and a legend would leave no room for the picture."""
+    runs = [made_run(f"m{index}", **trained(10 * index)) for index in range(21)]
+    comparison = compare_runs(runs, over="step")
+    shown = [index for index, *_ in some_runs(comparison, 6)]
+    assert shown == [0, 4, 8, 12, 16, 20]
+    assert left_out(comparison, 6).startswith("6 of the 21 runs are shown")
+    assert left_out(comparison, 21) == ""
+    assert [key.get_label() for key in keys_of_runs(comparison)] == [f"m{index}" for index in (0, 5, 10, 15, 20)]
+    assert "in the table" in (SIDE_FIGURES["differences"].missing(comparison) or "")
+    for name in ("over", "first_mass_maps"):
+        drawing = SIDE_FIGURES[name]
+        if drawing.missing(comparison) is None:
+            figure = Figure(figsize=drawing.size(comparison), layout="constrained")
+            drawing.draw(comparison, figure.add_subplot())
+            FigureCanvasAgg(figure).draw()

@@ -28,7 +28,7 @@ def whole(tmp_path_factory):
     root = tmp_path_factory.mktemp("page")
     one = write_synthetic_run(root / "one", qk_norm=False, n_layers=3, q_heads=2, kv_heads=1)
     other = write_synthetic_run(root / "other", qk_norm=True, n_layers=2, q_heads=3, kv_heads=1, seed=1)
-    other.manifest["model"]["name"] = HOSTILE
+    other.manifest["model"] |= {"name": HOSTILE, "source": "hub"}  # of a folder the last part would be its name
     comparison = compare_runs([one, other])
     comparison.files = tuple(write_comparison(comparison, root / "out", FORMATS))
     return comparison, {file.name: file.read_text(encoding="utf-8") for file in comparison.files}
