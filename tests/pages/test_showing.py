@@ -1,6 +1,7 @@
 """A run as a notebook shows it."""
 
 import re
+import shutil
 from html.parser import HTMLParser
 from pathlib import Path
 
@@ -9,7 +10,7 @@ import pytest
 from geomprobe.pages.findings import findings
 from geomprobe.pages.page import write_page
 from geomprobe.pages.showing import MOST, chosen
-from geomprobe.run.reading import Run
+from geomprobe.run.reading import Run, open_run
 from tests.synthetic_edits import write_synthetic_edits
 from tests.synthetic_run import rewrite, write_synthetic_run
 
@@ -43,8 +44,11 @@ class Shape(HTMLParser):
 
 
 @pytest.fixture(params=["plain", "normed"])
-def run(request: pytest.FixtureRequest) -> Run:
-    return request.getfixturevalue(request.param)
+def run(request: pytest.FixtureRequest, tmp_path: Path) -> Run:
+    """A run without pages; the folder's own may have been given some by then."""
+    whole = request.getfixturevalue(request.param)
+    kept = shutil.ignore_patterns("report.*", "figures")
+    return open_run(shutil.copytree(whole.path, tmp_path / "run", ignore=kept))
 
 
 def test_a_small_page(run: Run) -> None:

@@ -63,5 +63,5 @@ def test_its_claims_are_decided(run):
 
 def test_it_is_compared_with_itself(run):
     table = compare_runs([run, run]).differences
-    assert {"first_mass", "norm_share", "class_sink", "cluster_auc", "loss"} <= set(table["quantity"])
+    assert {"first_mass", "norm_share", "cluster_auc", "loss"} <= set(table["quantity"])
     assert (table["difference"] == 0).all()
