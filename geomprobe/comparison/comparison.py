@@ -12,7 +12,7 @@ import pandas as pd
 from geomprobe import tables
 from geomprobe.comparison import differing, kinds, words
 from geomprobe.comparison.depths import by_depth, by_rank
-from geomprobe.comparison.measured import Measured, differences, of_documents, values
+from geomprobe.comparison.measured import Measured, differences, of_documents, records, values
 from geomprobe.comparison.quantities import QUANTITIES
 from geomprobe.comparison.sides import WHOLE, Sides
 from geomprobe.errors import InvalidParameter, RunError, one_of
@@ -115,15 +115,15 @@ class Comparison:
 
     def whole(self, name: str, gauge: str = "", token_class: str = "", other: int = 1) -> dict[str, Any] | None:
         """The row of `differences` of a quantity over all layers, of one of the other runs, or None."""
-        table = self.differences
-        rows = table[
-            (table["quantity"] == name)
-            & (table["gauge"] == gauge)
-            & (table["token_class"] == token_class)
-            & (table["where"] == WHOLE)
-            & (table["b"] == self.labels[other])
-        ]
-        return {str(key): value for key, value in rows.iloc[0].items()} if len(rows) else None
+        rows = about(self.differences, name, gauge, token_class)
+        found = records(rows[rows["b"] == self.labels[other]])
+        return found[0] if found else None
+
+
+def about(table: pd.DataFrame, name: str, gauge: str = "", token_class: str = "") -> pd.DataFrame:
+    """The rows of `differences` or `values` of a quantity over all layers."""
+    wanted = {"quantity": name, "gauge": gauge, "token_class": token_class, "where": WHOLE}
+    return table[(table[list(wanted)] == pd.Series(wanted)).all(axis=1)]
 
 
 def along(run: Run, over: str) -> float:

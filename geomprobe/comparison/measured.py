@@ -74,6 +74,20 @@ class Measured:
         """What tells it apart."""
         return self.name, self.gauge, self.token_class, self.place
 
+    @property
+    def told(self) -> dict[str, Any]:
+        """What every row about it says, in whichever table."""
+        return {
+            "quantity": self.name,
+            "title": self.title,
+            "unit": self.unit,
+            "where": self.place,
+            "gauge": self.gauge,
+            "token_class": self.token_class,
+            "n_documents": self.n_documents,
+            "n_types": self.n_types,
+        }
+
 
 def of_documents(sides: Sides, quantity: Quantity, place: str, *, draws: int = DRAWS) -> Measured | None:
     """A quantity over the documents that all sides have it for; None where one has none."""
@@ -144,12 +158,7 @@ def _pair(one: Measured, side: int, sides: Sides) -> dict[str, Any]:
     low, high = interval(one.draws[side] - one.draws[0], one.n)
     spread = math.nan if one.spread is None else float(one.spread[side])
     return {
-        "quantity": one.name,
-        "title": one.title,
-        "unit": one.unit,
-        "where": one.place,
-        "gauge": one.gauge,
-        "token_class": one.token_class,
+        **one.told,
         "a": sides.labels[0],
         "b": sides.labels[side],
         "estimate_a": float(one.estimates[0]),
@@ -159,8 +168,6 @@ def _pair(one: Measured, side: int, sides: Sides) -> dict[str, Any]:
         "high": high,
         "effect": difference / spread if spread > 0 else math.nan,
         "effect_of": one.effect,
-        "n_documents": one.n_documents,
-        "n_types": one.n_types,
         "note": one.note,
     }
 
@@ -220,19 +227,12 @@ def values(measured: Sequence[Measured], sides: Sides) -> pd.DataFrame:
             low, high = interval(one.draws[side], one.n)
             rows.append(
                 {
-                    "quantity": one.name,
-                    "title": one.title,
-                    "unit": one.unit,
-                    "where": one.place,
-                    "gauge": one.gauge,
-                    "token_class": one.token_class,
+                    **one.told,
                     "run": label,
                     "estimate": float(one.estimates[side]),
                     "low": low,
                     "high": high,
                     "rank": rank[side],
-                    "n_documents": one.n_documents,
-                    "n_types": one.n_types,
                 }
             )
     return pd.DataFrame(rows, columns=list(VALUES))

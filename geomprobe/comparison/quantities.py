@@ -13,7 +13,7 @@ from geomprobe.labels import GAUGES, WHOLE_MODEL
 from geomprobe.pooling import ByDocument, Pooled
 from geomprobe.run.reading import Run
 
-SHARE, NATS, LOGITS, TIMES, LOG = "share", "nats", "logits", "times", "log length"
+SHARE, NATS, LOGITS, TIMES, LOG, AUC = "share", "nats", "logits", "times", "log length", "AUC"
 
 
 @dataclass(frozen=True)

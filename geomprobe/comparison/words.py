@@ -13,6 +13,7 @@ from safetensors import safe_open
 
 from geomprobe import tables
 from geomprobe.comparison.measured import Measured
+from geomprobe.comparison.quantities import AUC
 from geomprobe.comparison.sides import WHOLE, Sides
 from geomprobe.run.reading import Run
 from geomprobe.stats.angles import cosines
@@ -129,7 +130,7 @@ def separations(sides: Sides, nouns: Nouns, report: Callable[[int, int], object]
                     Measured(
                         "cluster_auc",
                         TITLES[space],
-                        "share",
+                        AUC,
                         place,
                         np.array([estimate for estimate, _ in both]),
                         np.stack([draws for _, draws in both]),

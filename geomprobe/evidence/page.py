@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import Any, Final
 
 import pandas as pd
-from jinja2 import ChoiceLoader, Environment, PackageLoader, StrictUndefined
+from jinja2 import Environment
 
 from geomprobe.errors import RunError
 from geomprobe.evidence.blocks import Code
@@ -17,7 +17,7 @@ from geomprobe.evidence.sections import FILES, sections
 from geomprobe.evidence.tables import Evidence, contrast_table, number_table, weigh
 from geomprobe.evidence.telling import claim_table
 from geomprobe.pages import marking
-from geomprobe.pages.page import PageFigure
+from geomprobe.pages.parts import PageFigure, environment
 from geomprobe.pages.sections import PageTable
 
 TITLE: Final = "Does QK Norm do what is said of it? What trained twins show"
@@ -119,20 +119,10 @@ def _write(file: Path, text: str) -> Path:
 
 
 def _environment() -> Environment:
-    environment = Environment(
-        loader=ChoiceLoader([PackageLoader("geomprobe.evidence"), PackageLoader("geomprobe.pages")]),
-        autoescape=lambda name: name is not None and name.endswith(".html.j2"),
-        undefined=StrictUndefined,
-        trim_blocks=True,
-        lstrip_blocks=True,
-        keep_trailing_newline=True,
-    )
-    environment.filters["tokens"] = marking.html
-    environment.filters["sentence"] = lambda text: marking.sentence(text.replace(" − ", "\u00a0−\u00a0"))
-    environment.filters["md"] = marking.markdown
-    environment.filters["cell"] = marking.markdown_cell
-    environment.filters["kind"] = _kind
-    return environment
+    made = environment("geomprobe.evidence")
+    made.filters["sentence"] = lambda text: marking.sentence(text.replace(" − ", "\u00a0−\u00a0"))
+    made.filters["kind"] = _kind
+    return made
 
 
 def _kind(block: Any) -> str:

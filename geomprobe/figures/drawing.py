@@ -2,6 +2,7 @@
 
 from collections.abc import Callable
 from dataclasses import dataclass
+from typing import Any, Generic, TypeVar
 
 import pandas as pd
 from matplotlib.axes import Axes
@@ -12,9 +13,12 @@ from geomprobe.run.reading import Run
 WIDTH = 9.0  # inches; at 150 dpi 1350 pixels, read at about 900
 
 
+Subject = TypeVar("Subject")  # what a figure is of: a run, or a comparison of runs
+
+
 @dataclass(frozen=True)
-class Drawing:
-    """A figure of a run.
+class Drawing(Generic[Subject]):
+    """A figure of a run, or of a comparison; what is said of a run here holds for either.
 
     Attributes
     ----------
@@ -38,13 +42,13 @@ class Drawing:
         Of runs that it is a figure of (tables.KINDS); on the page of another it is not even missing.
     """
 
-    draw: Callable[[Run, Axes], Axes]
+    draw: Callable[[Subject, Axes], Axes]
     title: str
     alt: str
-    caption: Callable[[Run], str]
-    missing: Callable[[Run], str | None]
-    size: Callable[[Run], tuple[float, float]]
-    data: Callable[[Run], pd.DataFrame]
+    caption: Callable[[Subject], str]
+    missing: Callable[[Subject], str | None]
+    size: Callable[[Subject], tuple[float, float]]
+    data: Callable[[Subject], pd.DataFrame]
     dense: bool = False
     kind: str = tables.ANALYSIS
 
@@ -100,9 +104,9 @@ def rows_of(name: str, *columns: str) -> Callable[[Run], pd.DataFrame]:
     return data
 
 
-def height(inches: float) -> Callable[[Run], tuple[float, float]]:
+def height(inches: float) -> Callable[[Any], tuple[float, float]]:
     """A `size` of the usual width and one height."""
-    return lambda run: (WIDTH, inches)
+    return lambda subject: (WIDTH, inches)
 
 
 def scope(run: Run) -> str:

@@ -29,6 +29,7 @@ from geomprobe.tables import count
 
 AXES: Final = {
     "share": "percentage points",
+    "AUC": "AUC",
     "nats": "nats",
     "logits": "logits (nats)",
     "times": "times uniform",

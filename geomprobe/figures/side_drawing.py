@@ -1,7 +1,6 @@
 """What figures of a comparison share: how they are described, the colours and lines of runs, layers at equal depth."""
 
 from collections.abc import Callable, Iterable, Sequence
-from dataclasses import dataclass
 from typing import Any, Final
 
 import numpy as np
@@ -15,7 +14,7 @@ from matplotlib.lines import Line2D
 from geomprobe import tables
 from geomprobe.comparison.comparison import Comparison
 from geomprobe.comparison.sides import depth
-from geomprobe.figures.drawing import WIDTH
+from geomprobe.figures.drawing import Drawing
 from geomprobe.figures.layout import legend_above
 from geomprobe.figures.style import BLACK, BLUE, DEPTH, GREEN, ORANGE, PURPLE, SKY, VERMILION
 from geomprobe.run.reading import Run
@@ -27,41 +26,7 @@ MOST_NAMES, FEW_NAMES = 8, 5  # runs that a legend names: all, or of more than t
 MOST_BANDS: Final = 4  # runs whose bands can be told apart
 
 
-@dataclass(frozen=True)
-class SideDrawing:
-    """A figure of a comparison.
-
-    Attributes
-    ----------
-    draw : callable
-        ``(comparison, ax) -> ax``; draws into the axes, neither creates a figure nor saves one.
-    title, alt : str
-        What a page calls it; what is to be seen, for a reader who cannot see it.
-    caption : callable
-        ``(comparison) -> str``: the quantity, its formula in words, what is behind it.
-    missing : callable
-        ``(comparison) -> str | None``: why there is nothing to draw; None where there is.
-    size : callable
-        ``(comparison) -> (width, height)`` in inches.
-    data : callable
-        ``(comparison) -> DataFrame``: the rows behind the figure.
-    dense : bool
-        Whether a pixel image serves better on a page than vectors.
-    """
-
-    draw: Callable[[Comparison, Axes], Axes]
-    title: str
-    alt: str
-    caption: Callable[[Comparison], str]
-    missing: Callable[[Comparison], str | None]
-    size: Callable[[Comparison], tuple[float, float]]
-    data: Callable[[Comparison], pd.DataFrame]
-    dense: bool = False
-
-
-def height(inches: float) -> Callable[[Comparison], tuple[float, float]]:
-    """A `size` of the usual width and one height."""
-    return lambda comparison: (WIDTH, inches)
+SideDrawing = Drawing[Comparison]
 
 
 def all_have(*names: str) -> Callable[[Comparison], str | None]:

@@ -9,6 +9,7 @@ from matplotlib.axes import Axes
 
 from geomprobe import tables
 from geomprobe.comparison.comparison import Comparison
+from geomprobe.figures.drawing import height
 from geomprobe.figures.layout import band, median_line, panels
 from geomprobe.figures.side_drawing import (
     MOST_BANDS,
@@ -18,7 +19,6 @@ from geomprobe.figures.side_drawing import (
     depth_axis,
     each_run,
     headline,
-    height,
     keys_of_runs,
     line_style,
     rows_of_all,

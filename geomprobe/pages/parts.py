@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Final
 
-from jinja2 import Environment, PackageLoader, StrictUndefined
+from jinja2 import ChoiceLoader, Environment, PackageLoader, StrictUndefined
 from markupsafe import Markup
 
 from geomprobe.figures.saving import Saved
@@ -77,10 +77,13 @@ def _inline(file: Path, kind: str) -> str:
     return f"data:image/{kind};base64,{base64.b64encode(file.read_bytes()).decode('ascii')}"
 
 
-def environment() -> Environment:
-    """The templates of this folder, with filters for tokens and sentences, and `scripts`, which lets pages act."""
+def environment(*packages: str) -> Environment:
+    """The templates of these packages, then of this one, with the filters for tokens and sentences.
+
+    `scripts` is what lets pages act.
+    """
     made = Environment(
-        loader=PackageLoader("geomprobe.pages"),
+        loader=ChoiceLoader([PackageLoader(name) for name in (*packages, "geomprobe.pages")]),
         autoescape=lambda name: name is not None and name.endswith(".html.j2"),
         undefined=StrictUndefined,
         trim_blocks=True,

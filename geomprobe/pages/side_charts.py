@@ -187,9 +187,9 @@ def _wrapped(title: str) -> str:
 
 
 def _read(row: Mapping[str, Any]) -> str:
-    unit = "" if row["quantity"] == "cluster_auc" else row["unit"]
+    unit = row["unit"]
     values = f"{amount(row['estimate_a'], unit)} → {amount(row['estimate_b'], unit)}"
-    held = between({**row, "unit": unit})
+    held = between(row)
     return f"{shown(row_title(dict(row)))}, {shown(row['b'])}: {values}, {gap(row['difference'], unit)} ({held})"
 
 

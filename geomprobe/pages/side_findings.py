@@ -3,10 +3,10 @@
 from collections.abc import Callable, Mapping
 from typing import Any, Final
 
-from geomprobe.comparison.comparison import Comparison
+from geomprobe.comparison.comparison import Comparison, about
 from geomprobe.comparison.differing import same_weights
 from geomprobe.comparison.measured import records
-from geomprobe.comparison.sides import WHOLE, shared_characters
+from geomprobe.comparison.sides import shared_characters
 from geomprobe.pages.finding import Finding
 from geomprobe.pages.wording import NOTHING, change, coded, listing, number, percent
 from geomprobe.tables import count
@@ -116,17 +116,12 @@ def between(row: Mapping[str, Any]) -> str:
     return f"{gap(row['low'], row['unit'])} to {gap(row['high'], row['unit'])}"
 
 
-def _unit(name: str, unit: str) -> str:
-    """AUC is a share of pairs, and is not told in per cent."""
-    return "" if name == "cluster_auc" else unit
-
-
 def _pair(comparison: Comparison, topic: str, told: tuple[str, str, str, str]) -> Finding | None:
     name, gauge, token_class, sentence = told
     row = comparison.whole(name, gauge, token_class)
     if row is None:
         return None
-    unit = _unit(name, str(row["unit"]))
+    unit = str(row["unit"])
     a, b = (coded(label) for label in comparison.labels)
     points = " points" if unit == "share" else ""
     values = {key: float(row[key]) for key in ("estimate_a", "estimate_b", "difference", "low", "high")}
@@ -152,19 +147,12 @@ def _n(row: Mapping[str, Any]) -> str:
 
 def _ranked(comparison: Comparison, topic: str, told: tuple[str, str, str, str]) -> Finding | None:
     name, gauge, token_class, sentence = told
-    table = comparison.values
-    rows = table[
-        (table["quantity"] == name)
-        & (table["gauge"] == gauge)
-        & (table["token_class"] == token_class)
-        & (table["where"] == WHOLE)
-        & table["estimate"].notna()
-    ]
-    if len(rows) < 2:
+    ordered = records(about(comparison.values, name, gauge, token_class).dropna(subset=["estimate"]))
+    ordered.sort(key=lambda row: float(row["estimate"]))
+    if len(ordered) < 2:
         return None
-    unit = _unit(name, str(rows["unit"].iloc[0]))
-    ordered = records(rows.sort_values("estimate"))
     bottom, top = ordered[0], ordered[-1]
+    unit = str(bottom["unit"])
     said = sentence.format(
         f"{amount(bottom['estimate'], unit)} ({coded(str(bottom['run']))}) to "
         f"{amount(top['estimate'], unit)} ({coded(str(top['run']))})"

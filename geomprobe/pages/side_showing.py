@@ -36,14 +36,14 @@ def _rows(comparison: Comparison) -> Markup:
     table = comparison.differences
     rows = []
     for row in records(table[table["where"] == WHOLE]):
-        unit = "" if row["quantity"] == "cluster_auc" else row["unit"]
+        unit = row["unit"]
         cells = [
             row_title(row),
             row["b"],
             amount(row["estimate_a"], unit),
             amount(row["estimate_b"], unit),
             gap(row["difference"], unit),
-            between({**row, "unit": unit}),
+            between(row),
         ]
         rows.append(Markup("<tr>{}</tr>").format(Markup("").join(Markup("<td>{}</td>").format(one) for one in cells)))
     head = ["quantity", "run", comparison.labels[0], "run's", "difference", "95% interval"]

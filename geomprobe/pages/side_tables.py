@@ -69,8 +69,7 @@ def difference_table(comparison: Comparison) -> PageTable:
 
 
 def _difference(row: dict[str, Any], *, several: bool) -> list[str]:
-    unit = "" if row["quantity"] == "cluster_auc" else row["unit"]
-    shown = {**row, "unit": unit}
+    unit = row["unit"]
     return [
         short_title(row),
         row["where"],
@@ -78,7 +77,7 @@ def _difference(row: dict[str, Any], *, several: bool) -> list[str]:
         amount(row["estimate_a"], unit),
         amount(row["estimate_b"], unit),
         gap(row["difference"], unit),
-        between(shown),
+        between(row),
         signed(row["effect"]),
         f"{row['n_types'] or row['n_documents']:,}",
         "yes" if row["beyond"] else "no" if row["low"] == row["low"] else NOTHING,
@@ -92,7 +91,7 @@ def ranking_table(comparison: Comparison) -> PageTable:
     rows = []
     for _, group in whole.groupby(["quantity", "gauge", "token_class"], sort=False):
         first = records(group)[0]
-        unit = "" if first["quantity"] == "cluster_auc" else first["unit"]
+        unit = first["unit"]
         own = {row["run"]: row for row in records(group)}
         rows.append(
             [
@@ -136,7 +135,7 @@ def latex(comparison: Comparison) -> str:
     for row in records(comparison.differences):
         if row["where"] != WHOLE:
             continue
-        unit = "" if row["quantity"] == "cluster_auc" else row["unit"]
+        unit = row["unit"]
         rows.append(
             {
                 "Quantity": _tex(row_title(row)),
@@ -146,7 +145,7 @@ def latex(comparison: Comparison) -> str:
                     amount(row["estimate_b"], unit)
                 ),
                 "Difference": _tex(gap(row["difference"], unit)),
-                r"95\% interval": _tex(between({**row, "unit": unit})),
+                r"95\% interval": _tex(between(row)),
                 "$n$": str(row["n_types"] or row["n_documents"]),
             }
         )

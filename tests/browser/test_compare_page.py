@@ -74,9 +74,9 @@ def test_a_difference_under_the_pointer_is_that_of_the_table(driver: webdriver.C
         "return document.querySelector('#differences .chart .js-plotly-plot').data.flatMap((t) => t.hovertext)"
     )
     for row in twins.differences.query("where == 'all layers' and low == low").to_dict("records"):
-        unit = "" if row["quantity"] == "cluster_auc" else row["unit"]
+        unit = row["unit"]
         values = f"{amount(row['estimate_a'], unit)} → {amount(row['estimate_b'], unit)}"
-        due = f"{values}, {gap(row['difference'], unit)} ({between({**row, 'unit': unit})})"
+        due = f"{values}, {gap(row['difference'], unit)} ({between(row)})"
         assert any(text.endswith(due) for text in said), due
 
 

@@ -53,7 +53,7 @@ def by_hand(sides, index, space, layers, often=None):
 def test_auc_of_common_nouns_by_hand(space, name, place, layers, sides, measured):
     one = measured[0][space, place]
     drawn = draws_of_types(len(nouns()), N_DRAWS, np.random.default_rng(0))
-    assert (one.n_types, one.n_documents, one.unit) == (len(nouns()), 0, "share")
+    assert (one.n_types, one.n_documents, one.unit) == (len(nouns()), 0, "AUC")
     for index in (0, 1):
         assert one.estimates[index] == pytest.approx(by_hand(sides, index, name, layers[index]), rel=1e-10)
         for at in (0, 5):

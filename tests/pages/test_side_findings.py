@@ -41,7 +41,7 @@ def test_what_is_no_share_is_told_in_its_unit():
 
 
 def test_auc_is_a_share_and_told_as_it_is():
-    text = said(made([0.7, 0.9], name="cluster_auc", token_class="content", n_types=30, n=0), "Words")
+    text = said(made([0.7, 0.9], name="cluster_auc", unit="AUC", token_class="content", n_types=30, n=0), "Words")
     assert "an AUC of 0.700 in" in text
     assert "n = 30 types" in text
 
