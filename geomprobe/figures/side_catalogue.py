@@ -1,13 +1,10 @@
 """The figures of a comparison, in the page's order."""
 
 from collections.abc import Mapping
-from functools import partial
-from pathlib import Path
 from types import MappingProxyType
 from typing import Final
 
 from geomprobe.comparison.comparison import Comparison
-from geomprobe.figures.saving import Saved, save_picture
 from geomprobe.figures.side_differences import SIDE_CLASSES, SIDE_DEPTHS, SIDE_DIFFERENCES, SIDE_OVER
 from geomprobe.figures.side_drawing import SideDrawing
 from geomprobe.figures.side_layers import SIDE_CLUSTERS, SIDE_ENTROPY, SIDE_FIDELITY, SIDE_NEIGHBOURS, SIDE_SINKS
@@ -30,18 +27,6 @@ SIDE_FIGURES: Final[Mapping[str, SideDrawing]] = MappingProxyType(
 )
 
 
-def figures_of(comparison: Comparison) -> list[str]:
+def side_figures_of(comparison: Comparison) -> dict[str, SideDrawing]:
     """The figures that a page of this comparison shows or misses: the axis only where there is one."""
-    return [name for name in SIDE_FIGURES if name != "over" or comparison.over]
-
-
-def save_side_figures(comparison: Comparison, folder: Path) -> dict[str, Saved]:
-    """Write PNG and SVG of every figure that the comparison has something for."""
-    folder.mkdir(parents=True, exist_ok=True)
-    saved = {}
-    for name in figures_of(comparison):
-        drawing = SIDE_FIGURES[name]
-        if drawing.missing(comparison) is None:
-            files = save_picture(partial(drawing.draw, comparison), drawing.size(comparison), folder / name)
-            saved[name] = Saved(*files)
-    return saved
+    return {name: drawing for name, drawing in SIDE_FIGURES.items() if name != "over" or comparison.over}

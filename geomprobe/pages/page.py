@@ -1,17 +1,13 @@
 """A run's page: report.html, one file without any reference to the network, and report.md beside it."""
 
-from dataclasses import replace
 from pathlib import Path
 from typing import Any, Final
 
 from geomprobe import tables
 from geomprobe.figures.catalogue import FIGURES, figures_of
 from geomprobe.figures.saving import Drawn
-from geomprobe.pages.charts import chart_block
-from geomprobe.pages.embedding import page_data
-from geomprobe.pages.explorer import explorer
 from geomprobe.pages.findings import findings, paragraphs
-from geomprobe.pages.parts import PageFigure, sources, write_templates
+from geomprobe.pages.parts import PageFigure, figure_of, with_pictures, write_templates
 from geomprobe.pages.sections import page_tables, parity_table, provenance
 from geomprobe.progress import Reporter
 from geomprobe.run.reading import Run, open_run
@@ -36,7 +32,8 @@ def write_page(run: Run, folder: str | Path | None = None) -> Path:
         The page, report.html.
     """
     target = run.path if folder is None else Path(folder)
-    content = page_content(run, Drawn(run, target / "figures"))
+    drawn = Drawn(run, {name: FIGURES[name] for name in figures_of(run)}, target / "figures")
+    content = page_content(run, drawn)
     write_templates(target, {MARKDOWN: f"{MARKDOWN}.j2", HTML: f"{HTML}.j2"}, content)
     return target / HTML
 
@@ -59,8 +56,10 @@ def report(run: Run | str | Path, *, quiet: bool = False) -> Path:
     return write_page(opened)
 
 
-def page_content(run: Run, drawn: Drawn) -> dict[str, Any]:
+def page_content(run: Run, drawn: Drawn[Run]) -> dict[str, Any]:
     """What the templates are filled with."""
+    from geomprobe.pages.explorer import explorer  # plotly, which takes long to import: figures are drawn meanwhile
+
     return {
         "run": run,
         "kind": tables.kind(run),
@@ -76,28 +75,15 @@ def page_content(run: Run, drawn: Drawn) -> dict[str, Any]:
     }
 
 
-def page_figures(run: Run, drawn: Drawn) -> list[PageFigure]:
+def page_figures(run: Run, drawn: Drawn[Run]) -> list[PageFigure]:
     """The figures that are of such a run, missing ones with the reason."""
     made = [_page_figure(name, run) for name in figures_of(run)]
     saved = drawn.files()
-    pictures = sources(saved, {name: FIGURES[name].dense for name in saved})
-    return [
-        replace(one, source=pictures[one.name], png=f"figures/{saved[one.name].png.name}") if one.name in saved else one
-        for one in made
-    ]
+    return with_pictures(made, saved, {name: FIGURES[name].dense for name in saved})
 
 
 def _page_figure(name: str, run: Run) -> PageFigure:
     """All of a figure but its picture, or why there is none."""
-    drawing = FIGURES[name]
-    missing = drawing.missing(run)
-    if missing is not None:
-        return PageFigure(name, drawing.title, drawing.alt, "", missing=missing)
-    return PageFigure(
-        name,
-        drawing.title,
-        drawing.alt,
-        drawing.caption(run),
-        data=page_data(name, drawing.data(run)),
-        chart=chart_block(name, run),
-    )
+    from geomprobe.pages.charts import chart_block  # plotly, as above
+
+    return figure_of(name, FIGURES[name], run, chart_block)

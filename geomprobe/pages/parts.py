@@ -1,17 +1,18 @@
 """What pages are put together from: figures with their data and charts, and the environment of the templates."""
 
 import base64
-from collections.abc import Mapping
-from dataclasses import dataclass
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Final
 
 from jinja2 import ChoiceLoader, Environment, PackageLoader, StrictUndefined
 from markupsafe import Markup
 
+from geomprobe.figures.drawing import Drawing, Subject
 from geomprobe.figures.saving import Saved
 from geomprobe.pages import marking
-from geomprobe.pages.embedding import PageData
+from geomprobe.pages.embedding import PageData, page_data
 from geomprobe.pages.scripts import scripts
 
 VECTOR_LIMIT: Final = 250_000  # bytes of SVG from which the PNG serves better
@@ -48,6 +49,37 @@ class PageFigure:
     missing: str = ""
     data: PageData | None = None
     chart: Markup | None = None
+
+
+def figure_of(
+    name: str, drawing: Drawing[Subject], subject: Subject, chart: Callable[[str, Subject], Markup | None]
+) -> PageFigure:
+    """All of a figure but its picture, or why there is none.
+
+    Parameters
+    ----------
+    name : str
+    drawing : Drawing
+    subject : Run or Comparison
+    chart : callable
+        ``(name, subject)`` → its interactive version, if it has one.
+    """
+    missing = drawing.missing(subject)
+    if missing is not None:
+        return PageFigure(name, drawing.title, drawing.alt, "", missing=missing)
+    rows, shown = page_data(name, drawing.data(subject)), chart(name, subject)
+    return PageFigure(name, drawing.title, drawing.alt, drawing.caption(subject), data=rows, chart=shown)
+
+
+def with_pictures(
+    figures: Sequence[PageFigure], saved: Mapping[str, Saved], dense: Mapping[str, bool]
+) -> list[PageFigure]:
+    """The figures with their pictures, as far as there are any."""
+    pictures = sources(saved, dense)
+    return [
+        replace(one, source=pictures[one.name], png=f"figures/{saved[one.name].png.name}") if one.name in saved else one
+        for one in figures
+    ]
 
 
 def sources(saved: Mapping[str, Saved], dense: Mapping[str, bool]) -> dict[str, str]:

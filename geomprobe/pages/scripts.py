@@ -9,7 +9,6 @@ from importlib import resources
 from typing import Final
 
 from markupsafe import Markup
-from plotly.offline import get_plotlyjs
 
 FILES: Final = ("elements.js", "rows.js", "charts.js", "explorer.js", "page.js")
 
@@ -36,6 +35,8 @@ class Scripts:
 @cache
 def scripts() -> Scripts:
     """The scripts, the same for every page."""
+    from plotly.offline import get_plotlyjs  # takes long to import, and figures can be drawn meanwhile
+
     templates = resources.files("geomprobe.pages") / "templates"
     texts = [(templates / name).read_text(encoding="utf-8") for name in FILES]
     own = "\n".join(['(() => {\n"use strict";', *texts, "})();\n"])

@@ -6,12 +6,10 @@ from typing import Any, Final
 
 from geomprobe.comparison.comparison import Comparison
 from geomprobe.errors import InvalidParameter, one_of
-from geomprobe.figures.saving import Saved
-from geomprobe.figures.side_catalogue import SIDE_FIGURES, figures_of, save_side_figures
-from geomprobe.pages.embedding import page_data
+from geomprobe.figures.saving import Drawn
+from geomprobe.figures.side_catalogue import SIDE_FIGURES, side_figures_of
 from geomprobe.pages.findings import paragraphs
-from geomprobe.pages.parts import PageFigure, sources, write_templates
-from geomprobe.pages.side_charts import side_chart
+from geomprobe.pages.parts import PageFigure, figure_of, with_pictures, write_templates
 from geomprobe.pages.side_findings import command, side_findings
 from geomprobe.pages.side_tables import latex, side_tables
 
@@ -49,10 +47,11 @@ def write_comparison(comparison: Comparison, folder: Path, formats: Sequence[str
     folder.mkdir(parents=True, exist_ok=True)
     files: list[Path] = []
     if "html" in formats or "md" in formats:
-        saved = save_side_figures(comparison, folder / "figures")
+        _ = comparison.tables  # before there are copies of this process, each of which would make them
+        drawn = Drawn(comparison, side_figures_of(comparison), folder / "figures")
         names = {"html": HTML, "md": MARKDOWN}
         wanted = {names[one]: f"{names[one]}.j2" for one in ("html", "md") if one in formats}
-        write_templates(folder, wanted, side_content(comparison, saved))
+        write_templates(folder, wanted, side_content(comparison, drawn))
         files += [folder / name for name in wanted]
     if "latex" in formats:
         files.append(_written(folder / LATEX, latex(comparison)))
@@ -68,48 +67,33 @@ def _written(path: Path, text: str) -> Path:
     return part.replace(path)
 
 
-def side_content(comparison: Comparison, saved: dict[str, Saved]) -> dict[str, Any]:
+def side_content(comparison: Comparison, drawn: Drawn[Comparison]) -> dict[str, Any]:
     """What the templates are filled with."""
-    figures = side_figures(comparison, saved)
-    return {
+    made = {
         "labels": comparison.labels,
         "corpus": comparison.sides.runs[0].manifest["corpus"],
         "paragraphs": paragraphs(side_findings(comparison)),
-        "figures": figures,
         "tables": side_tables(comparison),
         "runs": [
-            {
-                "label": label,
-                "path": str(run.path.name),
-                "manifest": run.manifest,
-            }
+            {"label": label, "path": str(run.path.name), "manifest": run.manifest}
             for label, run in zip(comparison.labels, comparison.sides.runs, strict=True)
         ],
         "command": command(comparison),
-        "charts": any(one.chart for one in figures),
     }
+    figures = side_figures(comparison, drawn)  # last, as they are drawn meanwhile
+    return {**made, "figures": figures, "charts": any(one.chart for one in figures)}
 
 
-def side_figures(comparison: Comparison, saved: dict[str, Saved]) -> list[PageFigure]:
+def side_figures(comparison: Comparison, drawn: Drawn[Comparison]) -> list[PageFigure]:
     """The figures of the page, missing ones with the reason."""
-    pictures = sources(saved, {name: SIDE_FIGURES[name].dense for name in saved})
-    made = []
-    for name in figures_of(comparison):
-        drawing = SIDE_FIGURES[name]
-        if name not in saved:
-            reason = drawing.missing(comparison) or "This figure was not drawn."
-            made.append(PageFigure(name, drawing.title, drawing.alt, "", missing=reason))
-            continue
-        made.append(
-            PageFigure(
-                name,
-                drawing.title,
-                drawing.alt,
-                drawing.caption(comparison),
-                pictures[name],
-                f"figures/{saved[name].png.name}",
-                data=page_data(name, drawing.data(comparison)),
-                chart=side_chart(name, comparison),
-            )
-        )
-    return made
+    made = [_side_figure(name, comparison) for name in side_figures_of(comparison)]
+    saved = drawn.files()
+    return with_pictures(made, saved, {name: SIDE_FIGURES[name].dense for name in saved})
+
+
+def _side_figure(name: str, comparison: Comparison) -> PageFigure:
+    """All of a figure but its picture, or why there is none."""
+    # plotly, which takes long to import: figures are drawn meanwhile
+    from geomprobe.pages.side_charts import side_chart
+
+    return figure_of(name, SIDE_FIGURES[name], comparison, side_chart)

@@ -7,7 +7,7 @@ from matplotlib.figure import Figure
 
 from geomprobe.comparison import kinds, measured
 from geomprobe.comparison.comparison import compare_runs
-from geomprobe.figures.side_catalogue import SIDE_FIGURES, figures_of
+from geomprobe.figures.side_catalogue import SIDE_FIGURES, side_figures_of
 from geomprobe.figures.side_differences import SMALL
 from geomprobe.figures.side_drawing import colours, keys_of_runs, left_out, line_style, some_runs
 from geomprobe.figures.style import style
@@ -188,10 +188,10 @@ def strung(n=3, **more):
 
 
 def test_the_axis_is_drawn_where_there_is_one(made):
-    assert "over" not in figures_of(made["pair"])
+    assert "over" not in side_figures_of(made["pair"])
     assert SIDE_FIGURES["over"].missing(made["pair"]) == ("These runs are not strung along an axis; --over does so.")
     comparison = strung(5)
-    assert figures_of(comparison)[:2] == ["differences", "over"]
+    assert list(side_figures_of(comparison))[:2] == ["differences", "over"]
     _, ax, _ = check(comparison, "over")
     panel = next(one for one in all_axes(ax) if one.get_title() == "attention on position 0")
     assert panel.get_xscale() == "log"

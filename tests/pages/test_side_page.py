@@ -11,7 +11,7 @@ import pytest
 
 from geomprobe.comparison.comparison import Comparison, compare_runs
 from geomprobe.errors import InvalidParameter
-from geomprobe.figures.side_catalogue import SIDE_FIGURES, figures_of
+from geomprobe.figures.side_catalogue import SIDE_FIGURES, side_figures_of
 from geomprobe.pages.side_page import FORMATS, chosen_formats, write_comparison
 from geomprobe.pages.side_showing import small_comparison
 from geomprobe.pages.side_tables import latex, side_tables
@@ -54,7 +54,7 @@ def test_files_are_the_pages_and_the_tables(whole):
     tables = [f"{name}.csv" for name in comparison.tables]
     assert list(files) == ["compare.html", "compare.md", "compare.tex", *tables]
     folder = comparison.files[0].parent
-    drawn = {name for name in figures_of(comparison) if SIDE_FIGURES[name].missing(comparison) is None}
+    drawn = {name for name in side_figures_of(comparison) if SIDE_FIGURES[name].missing(comparison) is None}
     assert {file.name for file in (folder / "figures").iterdir()} == {f"{n}.{e}" for n in drawn for e in ("png", "svg")}
     assert {file.name for file in folder.iterdir()} == {*files, "figures"}
 
@@ -96,11 +96,11 @@ def test_names_are_text(whole):
 def test_every_figure_is_there_or_says_why_not(whole):
     comparison, files = whole
     seen = Seen(files["compare.html"])
-    drawn = [name for name in figures_of(comparison) if SIDE_FIGURES[name].missing(comparison) is None]
+    drawn = [name for name in side_figures_of(comparison) if SIDE_FIGURES[name].missing(comparison) is None]
     assert [figure["id"] for figure in seen.all("figure")] == drawn
     assert len(seen.all("img")) == len(drawn)
     text = " ".join("".join(seen.text).split())
-    for name in figures_of(comparison):
+    for name in side_figures_of(comparison):
         said = SIDE_FIGURES[name].caption(comparison) if name in drawn else SIDE_FIGURES[name].missing(comparison)
         assert " ".join(said.split()) in text, name
 
