@@ -69,8 +69,17 @@ class TrainingFolder:
     # ------------------------------------------------------------------ the state to go on from
     def load_state(self) -> dict[str, Any] | None:
         """The last whole state, None where there is none."""
-        found = sorted((self.path / STATE).glob("*.pt"))
+        found = self._states()
         return torch.load(found[-1], map_location="cpu", weights_only=True) if found else None
+
+    @property
+    def state_step(self) -> int:
+        """The step that a stopped run goes on from; 0 where there is no state."""
+        found = self._states()
+        return int(found[-1].stem) if found else 0
+
+    def _states(self) -> list[Path]:
+        return sorted((self.path / STATE).glob("*.pt"))
 
     def save_state(self, step: int, state: dict[str, Any]) -> None:
         """Keep what a killed run needs to go on bit for bit; older states are dropped once this one is whole."""

@@ -120,7 +120,7 @@ def run_recipe(  # noqa: PLR0913
     what = f"{name_of(recipe.arm)}, seed {recipe.seed}"
     reporter.say(f"training {what}: {recipe.tokens:,} tokens, {recipe.n_steps:,} steps")
     per_step = recipe.batch * recipe.length
-    with reporter.bar("training", recipe.n_steps, unit="steps") as bar:
+    with reporter.bar("training", recipe.n_steps, done=folder.state_step, unit="steps") as bar:
         manifest = training.run(lambda step: bar.update(step, per_step))
     if manifest["diverged_at"] is not None:
         reporter.say(f"the loss is no number at step {manifest['diverged_at']}: the training ends there")

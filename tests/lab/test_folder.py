@@ -54,6 +54,7 @@ def test_it_is_begun_with_what_it_is_about(folder):
     assert json.loads((folder.path / BEGUN).read_text(encoding="utf-8")) == {"fingerprint": "print", "arm": "A1"}
     assert folder.finished is None
     assert folder.load_state() is None
+    assert folder.state_step == 0
     assert folder.steps == []
 
 
@@ -190,7 +191,7 @@ def test_the_newest_state_is_kept_alone(folder):
         folder.save_state(step, state_of(step))
         assert names(folder.path / STATE) == [f"{step:08d}.pt"]
         found = folder.load_state()
-        assert found["step"] == step
+        assert found["step"] == folder.state_step == step
         assert torch.equal(found["model"]["weight"], torch.full((3,), float(step)))
 
 
@@ -205,7 +206,7 @@ def test_of_two_states_the_later_is_read(folder):
     earlier = (folder.path / STATE / "00000009.pt").read_bytes()
     folder.save_state(10, state_of(10))
     (folder.path / STATE / "00000009.pt").write_bytes(earlier)  # killed before it was dropped
-    assert folder.load_state()["step"] == 10
+    assert folder.load_state()["step"] == folder.state_step == 10
 
 
 @pytest.mark.parametrize(

@@ -16,8 +16,10 @@ from geomprobe.lab.arms import ARMS
 from geomprobe.lab.folder import STATE, WHOLE, TrainingFolder
 from geomprobe.lab.model import LabForCausalLM
 from geomprobe.lab.recipe import read_recipe
+from geomprobe.lab.running import run_recipe
 from geomprobe.lab.supply import TextSupply
 from geomprobe.lab.train import GROWTH_POINTS, PER_OCTAVE, Training, growth_steps, make_model, save_steps, spikes
+from geomprobe.progress import Reporter
 from tests.lab.killed import ALWAYS, N_STEPS, NEVER, RECIPE, killed, manifest_of, take_up, trained
 from tests.lab.made_text import prepared
 
@@ -65,6 +67,22 @@ def same_training(folder, unbroken):
         }
     left = sorted(path.relative_to(folder) for path in folder.rglob("*"))
     assert left == sorted(path.relative_to(unbroken) for path in unbroken.rglob("*"))
+
+
+class Watched(Reporter):
+    """Notes where its bars begin."""
+
+    def bar(self, name, total, *, done=0, unit="windows"):
+        self.begun = done
+        return super().bar(name, total, done=done, unit=unit)
+
+
+def test_the_bar_of_a_resumed_training_begins_where_it_was_stopped(data, tmp_path):
+    """Else its tokens a second and the time left count updates that an earlier process made."""
+    assert killed(data, tmp_path / "run", ("update", 13), state_every=ALWAYS)
+    reporter = Watched(quiet=True)
+    run_recipe(RECIPE, data, out=tmp_path / "run", place="cpu", compiled=False, overwrite=False, reporter=reporter)
+    assert reporter.begun == 13  # updates 0 to 12 are in the state that the kill left
 
 
 # ---------------------------------------------------------------------- killed
