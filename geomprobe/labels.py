@@ -35,7 +35,9 @@ CLASS_ROWS: Final = (*TOKEN_CLASSES, *UNIONS)
 
 VECTORS: Final = ("q", "k", "v")
 STAGES: Final = ("projected", "content", "scored")
-GAUGES: Final = ("raw", "balanced")
+RAW: Final = "raw"
+BALANCED: Final = "balanced"
+GAUGES: Final = (RAW, BALANCED)
 RARITY_BANDS: Final = ("rare", "mid", "frequent")
 
 # The parts of a model that reads one text and writes another; a model of one stack has none.

@@ -8,7 +8,7 @@ from typing import Any, Final
 import numpy as np
 import pandas as pd
 
-from geomprobe.labels import ALL_HEADS, FIRST, FROM_ROW, PARTS, WHOLE_MODEL
+from geomprobe.labels import ALL_HEADS, FIRST, FROM_ROW, PARTS, RAW, WHOLE_MODEL
 from geomprobe.run.reading import Run
 
 SINK_EPSILON: Final = 0.3  # a key is called a sink above this share of the attention
@@ -190,25 +190,36 @@ def whole_share(run: Run, gauge: str, first: str) -> float:
 
 
 def cluster_lines(run: Run) -> dict[str, pd.DataFrame]:
-    """The rows of `clusters` by layer: k and q (means over heads), residual; a row each of embedding and context."""
+    """The rows of `clusters` by layer: k, q, k_balanced (means over heads), residual; a row each of embedding, context.
+
+    k and q are in the raw gauge, k_balanced are keys in the balanced one.
+    """
     table = run.tables["clusters"]
     means = table[(table["space"] == "content") & (table["head"] == ALL_HEADS)]
-    lines = {vector: means[means["vector"] == vector] for vector in ("k", "q")}
+    raw = means["gauge"] == RAW
+    lines = {vector: means[raw & (means["vector"] == vector)] for vector in ("k", "q")}
+    lines["k_balanced"] = means[~raw]
     lines |= {space: table[table["space"] == space] for space in ("residual", "embedding", "context")}
     return {name: rows.sort_values("layer", ignore_index=True) for name, rows in lines.items() if len(rows)}
 
 
+def word_heads(run: Run, name: str, vector: str = "k", gauge: str = RAW) -> pd.DataFrame:
+    """The rows of `clusters` or `neighbours` that are of a head by itself."""
+    table = run.tables[name]
+    own = (table["space"] == "content") & (table["vector"] == vector) & (table["gauge"] == gauge)
+    return table[own & (table["head"] >= 0)]
+
+
 def best_cluster_head(run: Run, vector: str = "k") -> dict[str, Any]:
-    """The row of `clusters` of the head that separates the categories best."""
-    table = run.tables["clusters"]
-    heads = table[(table["space"] == "content") & (table["vector"] == vector) & (table["head"] >= 0)]
+    """The row of `clusters` of the head that separates the categories best, in the raw gauge."""
+    heads = word_heads(run, "clusters", vector)
     return {str(name): value for name, value in heads.nlargest(1, "auc").to_dict("records")[0].items()}
 
 
-def neighbour_bands(run: Run, column: str, vector: str) -> pd.DataFrame:
+def neighbour_bands(run: Run, column: str, vector: str, gauge: str = RAW) -> pd.DataFrame:
     """By decile of frequency, what the heads past layer 0 say: n, min, q25, median, q75, max, mean."""
-    table = run.tables["neighbours"]
-    heads = table[(table["space"] == "content") & (table["vector"] == vector) & (table["frequency_band"] >= 0)]
+    heads = word_heads(run, "neighbours", vector, gauge)
+    heads = heads[heads["frequency_band"] >= 0]
     past = heads[heads["layer"] > heads["layer"].min()]
     chosen = past if len(past) else heads
     return over_heads(chosen.assign(layer=chosen["frequency_band"]), column)

@@ -18,7 +18,7 @@ from geomprobe.attention.stages import Notebook
 from geomprobe.collection import Collection
 from geomprobe.corpus.contexts import ContextPlan, Contexts, find_contexts
 from geomprobe.corpus.sources import Source
-from geomprobe.labels import ALL_HEADS, WHOLE_MODEL
+from geomprobe.labels import ALL_HEADS, RAW, WHOLE_MODEL
 from geomprobe.probes.typed import Cell, TypeProbe
 from geomprobe.progress import Reporter
 from geomprobe.run.manifest import sha256_of
@@ -218,7 +218,7 @@ class WordResult:
     ----------
     tables : dict from name to DataFrame
     vectors : dict from probe to vectors
-        By space, vector and layer: (type, head, d).
+        By space (content_balanced: content in the balanced gauge), vector and layer: (type, head, d).
     """
 
     tables: dict[str, pd.DataFrame]
@@ -231,7 +231,8 @@ class WordResult:
             table = self.tables.get(name)
             if table is None:
                 continue
-            heads = table[(table["space"] == "content") & (table["vector"] == "k") & (table["head"] >= 0)]
+            keys = table[(table["space"] == "content") & (table["vector"] == "k") & (table["gauge"] == RAW)]
+            heads = keys[keys["head"] >= 0]
             if name == "neighbours":
                 heads = heads[heads["frequency_band"] == -1]
             heads = heads.dropna(subset=[column])
@@ -246,6 +247,7 @@ def _keeping(cells: Iterator[Cell], kept: Vectors, report: Any) -> Iterator[Cell
     heads: dict[tuple[str, str, int], list[NDArray]] = {}
     for done, cell in enumerate(cells, start=1):
         yield cell
-        heads.setdefault((cell.space, cell.vector, cell.layer), []).append(type_vectors(cell.x).astype(np.float16))
+        space = cell.space if cell.gauge == RAW else f"{cell.space}_{cell.gauge}"
+        heads.setdefault((space, cell.vector, cell.layer), []).append(type_vectors(cell.x).astype(np.float16))
         report(done)
     kept.update({key: np.stack(blocks, axis=1) for key, blocks in heads.items()})  # (type, head, d)

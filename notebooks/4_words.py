@@ -58,7 +58,7 @@ ax = geomprobe.draw(run, "cluster_auc")
 
 # %%
 clusters = run.tables["clusters"]
-means = clusters[clusters["head"] == -1]
+means = clusters[(clusters["head"] == -1) & (clusters["gauge"] == "raw")]
 means = means.assign(what=means["vector"].where(means["vector"] != "", means["space"]))
 best = means.loc[means.groupby("what")["auc"].idxmax()].set_index("what")
 best[["layer", "auc", "auc_low", "auc_high", "auc_shuffled", "n_types", "n_categories"]].round(3)
@@ -111,6 +111,7 @@ ax = geomprobe.draw(run, "neighbour_quality")
 # %%
 neighbours = run.tables["neighbours"]
 heads = neighbours[(neighbours["space"] == "content") & (neighbours["vector"] == "k") & (neighbours["layer"] > 0)]
+heads = heads[heads["gauge"] == "raw"]
 bands = heads[heads["frequency_band"] >= 0].groupby("frequency_band")["stability"].median()
 print(f"Overlap of neighbours, median key head past layer 0 ({heads['n_types'].max()} words in ten deciles):")
 print(

@@ -37,6 +37,7 @@ PICTURES = ("cluster_auc", "word_map", "neighbour_quality", "hubs")
 SPACES = {
     "k": "keys",
     "q": "queries",
+    "k_balanced": "keys, balanced gauge",
     "residual": "residual stream",
     "embedding": "input embedding",
     "context": "contexts alone",

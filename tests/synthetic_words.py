@@ -64,6 +64,19 @@ def clusters(shape: Any, rng: np.random.Generator) -> pd.DataFrame:
     return pd.DataFrame(rows)
 
 
+def balanced_clusters(raw: pd.DataFrame) -> pd.DataFrame:
+    """Rows of keys in the balanced gauge, clearly below those of the raw one: whoever mixes them is seen to."""
+    keys = raw[(raw["space"] == "content") & (raw["vector"] == "k")]
+    return keys.assign(gauge="balanced", **{name: keys[name] - 0.2 for name in AUC})
+
+
+def balanced_neighbours(raw: pd.DataFrame) -> pd.DataFrame:
+    """The same of neighbours."""
+    keys = raw[(raw["space"] == "content") & (raw["vector"] == "k")]
+    far = {name: keys[name] - 2 for name in ("self_retrieval_mrr", "stability", "rare_neighbour_share", "zipf_rho")}
+    return keys.assign(gauge="balanced", raw_overlap=0.6, **far)
+
+
 def neighbours(shape: Any, rng: np.random.Generator) -> pd.DataFrame:
     rows = [
         {
@@ -78,6 +91,7 @@ def neighbours(shape: Any, rng: np.random.Generator) -> pd.DataFrame:
             "rare_neighbour_share": rng.uniform(0.4, 0.6),
             "zipf_rho": rng.uniform(-0.2, 0.5),
             "hub_skew": rng.uniform(0, 2) if band < 0 else np.nan,
+            "raw_overlap": np.nan,
         }
         for cell in cells(shape.n_layers, shape.q_heads, shape.kv_heads)
         for band in range(-1, N_BANDS)
@@ -116,12 +130,13 @@ def word_tables(shape: Any, rng: np.random.Generator) -> dict[str, pd.DataFrame]
         for space in spaces
         for word, band, zipf in words
     ]
+    separated, near = clusters(shape, rng), neighbours(shape, rng)
     return {
         "types": pd.DataFrame(
             [{"word": w, "category": c, "zipf": z, "count": 20, "band": -1, "n_contexts": 8} for w, c, z in named]
         ),
-        "clusters": clusters(shape, rng),
-        "neighbours": neighbours(shape, rng),
+        "clusters": pd.concat([separated, balanced_clusters(separated)], ignore_index=True),
+        "neighbours": pd.concat([near, balanced_neighbours(near)], ignore_index=True),
         "map": pd.DataFrame(
             [
                 {**at, "word": w, "category": c, "zipf": z, "x": x, "y": y}

@@ -1,7 +1,7 @@
 """Words in context, side by side: how well directions separate the categories of the nouns that every side has."""
 
 import json
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 from functools import cached_property
 from typing import Final
@@ -22,9 +22,11 @@ from geomprobe.stats.pairs import Pairs, auc, draws_of_types, paired_auc
 Floats = NDArray[np.float64]
 AUC_DRAWS: Final = 400
 FILE: Final = "vectors/clusters.safetensors"
-SPACES: Final = {"content": "k", "residual": "", "embedding": ""}  # queries cost as much as all others, and say as keys
+# Queries cost as much as all others, and say as keys.
+SPACES: Final = {"content": "k", "content_balanced": "k", "residual": "", "embedding": ""}
 TITLES: Final = {
     "content": "AUC of categories, keys",
+    "content_balanced": "AUC of categories, keys, balanced gauge",
     "residual": "AUC of categories, residual stream",
     "embedding": "AUC of categories, input embedding",
 }
@@ -107,12 +109,15 @@ def separations(sides: Sides, nouns: Nouns, report: Callable[[int, int], object]
         Is told how many layers are done, of how many.
     """
     drawn = draws_of_types(nouns.n, AUC_DRAWS, np.random.default_rng(0))
-    total = sum(2 * len(tables.layers(run)) + 1 for run in sides.runs)
+    blocks = [_blocks(run) for run in sides.runs]
+    shared = set.intersection(*({space for space, _ in own.values()} for own in blocks))
+    wanted = [{name: key for name, key in own.items() if key[0] in shared} for own in blocks]
+    total = sum(len(own) for own in wanted)
     found: list[dict[tuple[str, int], tuple[float, Floats]]] = []
     done = 0
-    for run in sides.runs:
+    for run, names in zip(sides.runs, wanted, strict=True):
         own = {}
-        for key, matrices in _matrices(run, nouns):
+        for key, matrices in _matrices(run, nouns, names):
             each = [(auc(value, nouns.pairs.within), paired_auc(value, nouns.pairs, drawn)) for value in matrices]
             own[key] = float(np.mean([one for one, _ in each])), np.mean([draws for _, draws in each], axis=0)
             done += 1
@@ -152,15 +157,25 @@ def _mean(
     return float(np.mean([one for one, _ in chosen])), np.mean([draws for _, draws in chosen], axis=0)
 
 
-def _matrices(run: Run, nouns: Nouns) -> Iterator[tuple[tuple[str, int], list[Floats]]]:
+def _blocks(run: Run) -> dict[str, tuple[str, int]]:
+    """Saved vectors that are compared: name → space and layer."""
+    found = {}
+    with safe_open(run.path / FILE, framework="np") as file:
+        for name in file.keys():  # noqa: SIM118 - a safetensors file is no mapping
+            space, vector, layer = name.split(".", 2)
+            if SPACES.get(space) == vector.replace("x", ""):
+                found[name] = space, int(layer)
+    return found
+
+
+def _matrices(
+    run: Run, nouns: Nouns, names: Mapping[str, tuple[str, int]]
+) -> Iterator[tuple[tuple[str, int], list[Floats]]]:
     """For each space and layer, the cosines of all pairs of the nouns, head by head."""
     rows = {word: row for row, word in enumerate(_saved(run))}
     chosen = np.array([rows[word] for word in nouns.words])
     with safe_open(run.path / FILE, framework="np") as file:
-        for name in file.keys():  # noqa: SIM118 - a safetensors file is no mapping
-            space, vector, layer = name.split(".", 2)
-            if SPACES.get(space) != vector.replace("x", ""):
-                continue
+        for name, key in names.items():
             block = file.get_tensor(name)[chosen].astype(np.float32)  # (type, head, d)
             heads = [nouns.pairs.values(cosines(block[:, head])) for head in range(block.shape[1])]
-            yield (space, int(layer)), heads
+            yield key, heads

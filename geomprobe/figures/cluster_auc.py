@@ -15,12 +15,21 @@ from geomprobe.run.reading import Run
 NAMES = {
     "k": "keys",
     "q": "queries",
+    "k_balanced": "keys, balanced gauge",
     "residual": "residual stream",
     "embedding": "input embedding",
     "context": "contexts alone",
 }
-COLOURS = {"k": VECTOR_COLOURS["k"], "q": VECTOR_COLOURS["q"], "residual": PURPLE, "embedding": BLACK, "context": GREEN}
+COLOURS = {
+    "k": VECTOR_COLOURS["k"],
+    "q": VECTOR_COLOURS["q"],
+    "k_balanced": VECTOR_COLOURS["k"],
+    "residual": PURPLE,
+    "embedding": BLACK,
+    "context": GREEN,
+}
 LEVELS = {"embedding": "--", "context": "-."}  # drawn across
+DOTTED = ("k_balanced",)
 
 
 def draw_cluster_auc(run: Run, ax: Axes) -> Axes:
@@ -36,9 +45,11 @@ def draw_cluster_auc(run: Run, ax: Axes) -> Axes:
             ax.axhspan(row["auc_low"], row["auc_high"], color=colour, alpha=0.08, linewidth=0)
         else:
             line = rows.set_index("layer").reindex(every)
-            band(ax, line["auc_low"], line["auc_high"], colour, 0.2)
-            median_line(ax, line["auc"], colour)
-        handles.append(Line2D([], [], color=colour, linewidth=2, linestyle=LEVELS.get(name, "-"), label=NAMES[name]))
+            if name not in DOTTED:
+                band(ax, line["auc_low"], line["auc_high"], colour, 0.2)
+            median_line(ax, line["auc"], colour, style=":" if name in DOTTED else "-")
+        style = ":" if name in DOTTED else LEVELS.get(name, "-")
+        handles.append(Line2D([], [], color=colour, linewidth=2, linestyle=style, label=NAMES[name]))
     shuffled = tables.cluster_lines(run)
     for name, rows in shuffled.items():
         if name == "context":
@@ -49,7 +60,7 @@ def draw_cluster_auc(run: Run, ax: Axes) -> Axes:
     lowest = min(float(rows["auc_low"].min()) for rows in shuffled.values())
     ax.set_ylim(min(0.45, lowest - 0.02 if math.isfinite(lowest) else 0.45), 1.0)
     ax.set_ylabel("AUC: within a category nearer\nthan between two")
-    crown(ax, run, "do nouns of one category point the same way?", handles, columns=6)
+    crown(ax, run, "do nouns of one category point the same way?", handles, columns=4)
     return ax
 
 
@@ -62,8 +73,10 @@ def _caption(run: Run) -> str:
         "different ones; 1 is clean separation, .5 is none.",
         f"{int(first['n_types'])} nouns in {int(first['n_categories'])} categories, each the mean of {int(first['m'])} "
         f"contexts of {words['context']} tokens, seen from the centre of all; stage content (before the rotation).",
-        "Keys and queries: mean over the heads of a layer. Residual stream: what enters the layer. "
-        "Bands: 95% intervals from drawing nouns with replacement (200 draws).",
+        "Keys and queries: mean over the heads of a layer, in the raw gauge.",
+        "Dotted, without a band: keys in the balanced gauge, another description of the same attention."
+        * ("k_balanced" in lines),
+        "Residual stream: what enters the layer. Bands: 95% intervals from drawing nouns with replacement (200 draws).",
         "Contexts alone: a random vector for each token before the word, averaged: what a model without any knowledge "
         "makes of them.",
         "Grey: the same with the categories reassigned to the nouns, mean of 999 reassignments.",
@@ -72,7 +85,8 @@ def _caption(run: Run) -> str:
 
 
 def _data(run: Run) -> pd.DataFrame:
-    columns = ["space", "vector", "layer", "auc", "auc_low", "auc_high", "auc_shuffled", "n_types", "n_categories"]
+    key, values = ["space", "vector", "gauge", "layer"], ["auc", "auc_low", "auc_high", "auc_shuffled"]
+    columns = [*key, *values, "n_types", "n_categories"]
     return pd.concat([rows[columns] for rows in tables.cluster_lines(run).values()], ignore_index=True)
 
 

@@ -54,7 +54,13 @@ SMALL: Final = {  # where there is little room
     "class_sink": "Λ",
     "cluster_auc": "AUC",
 }
-CLASSES: Final = {"content": "keys", "function": "function words", "newline": "line breaks", "number": "numbers"}
+CLASSES: Final = {
+    "content": "keys",
+    "content_balanced": "keys, balanced",
+    "function": "function words",
+    "newline": "line breaks",
+    "number": "numbers",
+}
 
 
 def whole_rows(table: pd.DataFrame) -> pd.DataFrame:

@@ -222,7 +222,9 @@ SIDE_CLUSTERS = SideDrawing(
     ),
     missing=all_have("clusters"),
     size=height(4.0),
-    data=rows_of_all(lambda run: run.tables["clusters"][["layer", "vector", "head", "space", "auc", "n_types"]]),
+    data=rows_of_all(
+        lambda run: run.tables["clusters"][["layer", "vector", "head", "space", "gauge", "auc", "n_types"]]
+    ),
 )
 SIDE_NEIGHBOURS = SideDrawing(
     draw=draw_neighbours,
@@ -237,7 +239,7 @@ SIDE_NEIGHBOURS = SideDrawing(
     size=height(3.8),
     data=rows_of_all(
         lambda run: run.tables["neighbours"][
-            ["layer", "vector", "head", "space", "frequency_band", "n_types", "self_retrieval_mrr"]
+            ["layer", "vector", "head", "space", "gauge", "frequency_band", "n_types", "self_retrieval_mrr"]
         ]
     ),
 )

@@ -8,8 +8,8 @@ from torch import Tensor
 
 from geomprobe.attention.seam import Seen
 from geomprobe.attention.spec import LayerSpec, ModelSpec
-from geomprobe.interventions.edits import BALANCED, Known, Setting
-from geomprobe.labels import FIRST, TOKEN_CLASSES
+from geomprobe.interventions.edits import Known, Setting
+from geomprobe.labels import BALANCED, FIRST, TOKEN_CLASSES
 from geomprobe.stats import gauge as gauges
 from geomprobe.stats.gauge import Gauge, Pairing
 

@@ -12,13 +12,12 @@ from torch import Tensor
 
 from geomprobe.attention.seam import Seen
 from geomprobe.errors import InvalidParameter, unknown_name
-from geomprobe.labels import CLASS_INDEX, CLASS_ROWS, FIRST, GAUGES, UNIONS
+from geomprobe.labels import BALANCED, CLASS_INDEX, CLASS_ROWS, FIRST, GAUGES, RAW, UNIONS
 from geomprobe.registry import Registry
 from geomprobe.stats.gauge import Gauge, Pairing
 from geomprobe.stats.turning import pairs_of, turned, turns
 
 DOSE_ERROR: Final = 1e-9  # of the search for a dose between 0 and 1
-RAW, BALANCED = GAUGES
 # Edits of lengths alone, against which a swap of directions can be set.
 LENGTH_EDITS: Final = ("neutral_norm", "permute_norm")
 _STRONG: Final = ("temperature", "scale_class", "swap_angle")  # edits that take a number

@@ -18,8 +18,8 @@ from geomprobe.attention.seam import Seen, editing, watching
 from geomprobe.attention.spec import ModelSpec
 from geomprobe.attention.stages import Notebook
 from geomprobe.errors import InvalidParameter, UnsupportedModel
-from geomprobe.interventions.edits import BALANCED, RAW, Known, Scene, Setting, make
-from geomprobe.labels import CLASS_INDEX, CLOSED_CLASSES, FROM_ROW
+from geomprobe.interventions.edits import Known, Scene, Setting, make
+from geomprobe.labels import BALANCED, CLASS_INDEX, CLOSED_CLASSES, FROM_ROW, RAW
 from geomprobe.models.calling import run as call
 from geomprobe.stats.suffix import contrast, neighbours_of, queries_of
 

@@ -210,6 +210,7 @@ def cluster_auc_chart(run: Run) -> go.Figure:
     figure = new_chart(420)
     for name, rows in tables.cluster_lines(run).items():
         level = name in cluster_auc.LEVELS
+        dash = "dash" if level else "dot" if name in cluster_auc.DOTTED else "solid"
         line = rows.set_index("layer").reindex(every) if not level else pd.concat([rows.iloc[[0]]] * len(every))
         colour, group = cluster_auc.COLOURS[name], cluster_auc.NAMES[name]
         add_band(figure, every, line["auc_low"], line["auc_high"], colour=_band(colour), group=group)
@@ -218,7 +219,7 @@ def cluster_auc_chart(run: Run) -> go.Figure:
             x=every,
             y=numbers(line["auc"]),
             mode="lines" if level else "lines+markers",
-            line={"color": ink(colour), "width": 2.2, "dash": "dash" if level else "solid"},
+            line={"color": ink(colour), "width": 2.2, "dash": dash},
             marker={"size": 5},
             legendgroup=group,
             name=group,

@@ -3,6 +3,7 @@
 import math
 
 from geomprobe import tables
+from geomprobe.labels import BALANCED
 from geomprobe.pages.finding import Finding, known
 from geomprobe.pages.wording import number, percent
 from geomprobe.run.reading import Run
@@ -10,7 +11,13 @@ from geomprobe.tables import count
 
 RARE, FREQUENT = (0, 1, 2), (7, 8, 9)  # deciles
 ALIKE = 0.05  # a difference of overlaps that is not worth a word
-SPACES = {"k": "keys", "q": "queries", "residual": "the residual stream", "embedding": "the input embedding"}
+SPACES = {
+    "k": "keys",
+    "k_balanced": "keys in the balanced gauge",
+    "q": "queries",
+    "residual": "the residual stream",
+    "embedding": "the input embedding",
+}
 
 
 def tell_clusters(run: Run) -> Finding | None:
@@ -66,17 +73,31 @@ def tell_neighbours(run: Run) -> Finding | None:
         f"words have {side} settled neighbours, in the keys of the median head past the first layer "
         f"({count(n, 'word')}, all in equally many contexts)."
     )
-    return Finding("Directions", text, "neighbours", {"rare": rare, "frequent": frequent, "n_types": n})
+    values = {"rare": rare, "frequent": frequent, "n_types": n}
+    kept = _kept_in_balanced(run)
+    if known(kept):
+        values["raw_overlap"] = kept
+        text += (
+            f" In the balanced gauge, which describes the same attention, the ten nearest overlap by {percent(kept)} "
+            "with those in the raw one (keys, median head past the first layer)."
+        )
+    return Finding("Directions", text, "neighbours", values)
+
+
+def _kept_in_balanced(run: Run) -> float:
+    """How far the neighbours of all words are the same in both gauges; NaN where there is no balanced one."""
+    heads = tables.word_heads(run, "neighbours", gauge=BALANCED)
+    heads = heads[heads["frequency_band"] == tables.ALL_BANDS]
+    past = heads[heads["layer"] > heads["layer"].min()]
+    return float(past["raw_overlap"].median()) if len(past) else math.nan
 
 
 def tell_frequency(run: Run) -> Finding | None:
     """Whether frequency decides who is whose neighbour."""
     if not tables.has(run, "neighbours"):
         return None
-    table = run.tables["neighbours"]
-    heads = table[
-        (table["space"] == "content") & (table["vector"] == "k") & (table["frequency_band"] == tables.ALL_BANDS)
-    ]
+    heads = tables.word_heads(run, "neighbours")
+    heads = heads[heads["frequency_band"] == tables.ALL_BANDS]
     rho, skewed = heads["zipf_rho"].dropna(), heads["hub_skew"].dropna()
     if not len(rho) or not len(skewed):
         return None

@@ -4,7 +4,7 @@ from collections.abc import Callable
 from typing import Any, Final
 
 from geomprobe import edit_tables, tables
-from geomprobe.labels import GAUGES
+from geomprobe.labels import BALANCED, RAW
 from geomprobe.pages.finding import Finding, known
 from geomprobe.pages.wording import change, coded, percent
 from geomprobe.run.reading import Run
@@ -12,7 +12,6 @@ from geomprobe.tables import count
 
 TOPIC: Final = "What edits cost"
 SHAM: Final = "sham"
-RAW, BALANCED = GAUGES
 Row = dict[Any, Any]
 
 

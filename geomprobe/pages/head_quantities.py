@@ -82,9 +82,7 @@ def _lift(run: Run) -> pd.DataFrame:
 
 
 def _clusters(run: Run) -> pd.DataFrame:
-    table = run.tables["clusters"]
-    heads = (table["space"] == "content") & (table["vector"] == "k") & (table["head"] >= 0)
-    return _named(table[heads], "auc", "n_types", "head")
+    return _named(tables.word_heads(run, "clusters"), "auc", "n_types", "head")
 
 
 _QUERIES, _ROWS, _TOKENS = ("query", "queries"), ("row", "rows"), ("token", "tokens")

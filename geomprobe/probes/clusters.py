@@ -81,12 +81,12 @@ class Clusters(TypeProbe):
         """One row a head and one a layer (head −1): means over its heads, the interval of that mean."""
         frame = self._frame(np.array([contexts.types[index].category for index in chosen], dtype=object))
         rows: list[dict[str, Any]] = []
-        bootstraps: dict[tuple[int, str], list[NDArray]] = {}
+        bootstraps: dict[tuple[int, str, str], list[NDArray]] = {}
         for cell in cells:
             row, drawn = self._row(cell, frame)
             rows.append(row)
             if cell.space == "content":
-                bootstraps.setdefault((cell.layer, cell.vector), []).append(drawn)
+                bootstraps.setdefault((cell.layer, cell.vector, cell.gauge), []).append(drawn)
         table = pd.DataFrame(rows)
         layers = self._layers(table, bootstraps)
         return {"clusters": pd.concat([table, layers], ignore_index=True) if len(layers) else table}
@@ -113,7 +113,6 @@ class Clusters(TypeProbe):
         sizes = np.bincount(frame.labels)[frame.labels]
         row = {
             **cell.key,
-            "gauge": "raw",
             "auc": found,
             "auc_low": float(low),
             "auc_high": float(high),
@@ -137,11 +136,13 @@ class Clusters(TypeProbe):
         }
         return row, drawn
 
-    def _layers(self, table: pd.DataFrame, bootstraps: dict[tuple[int, str], list[NDArray]]) -> pd.DataFrame:
+    def _layers(self, table: pd.DataFrame, bootstraps: dict[tuple[int, str, str], list[NDArray]]) -> pd.DataFrame:
         """The mean over the heads of each layer: nouns are drawn alike in all heads, so its interval holds together."""
         rows = []
-        for (layer, vector), drawn in bootstraps.items():
-            heads = table[(table["layer"] == layer) & (table["vector"] == vector) & (table["space"] == "content")]
+        content = table[table["space"] == "content"]
+        for (layer, vector, gauge), drawn in bootstraps.items():
+            own = (content["layer"] == layer) & (content["vector"] == vector) & (content["gauge"] == gauge)
+            heads = content[own]
             alive = [one for one in drawn if np.isfinite(one).all()]  # the mean, too, is over heads that have a value
             low, high = np.quantile(np.mean(alive, axis=0), (0.025, 0.975)) if alive else (np.nan, np.nan)
             first = heads.iloc[0]

@@ -13,6 +13,7 @@ from numpy.typing import NDArray
 from geomprobe.corpus.contexts import BANDS, CONTRAST_CONTEXTS, Contexts, WordType
 from geomprobe.corpus.reference import similarity
 from geomprobe.errors import CorpusError
+from geomprobe.labels import RAW
 from geomprobe.probes.typed import TYPE_PROBES, Cell, TypeProbe
 from geomprobe.stats.angles import centred, cosines
 from geomprobe.stats.nearest import (
@@ -76,13 +77,17 @@ class Neighbours(TypeProbe):
         return chosen
 
     def measure(self, cells: Iterable[Cell], contexts: Contexts, chosen: list[int]) -> dict[str, pd.DataFrame]:
-        """Rows by head and band; band −1 is all words."""
+        """Rows by head, gauge and band; band −1 is all words.
+
+        `raw_overlap` is asked of cells of the balanced gauge, each behind that of the raw one.
+        """
         kinds = [contexts.types[index] for index in chosen]
         frame = _Frame.of(kinds, self)
-        rows = [row for cell in cells for row in self._rows(cell, frame)]
+        raw: dict[tuple[str, int, int], NDArray] = {}
+        rows = [row for cell in cells for row in self._rows(cell, frame, raw)]
         return {"neighbours": pd.DataFrame(rows)}
 
-    def _rows(self, cell: Cell, frame: "_Frame") -> list[dict[str, Any]]:
+    def _rows(self, cell: Cell, frame: "_Frame", raw: dict[tuple[str, int, int], NDArray]) -> list[dict[str, Any]]:
         seen = centred(cell.x)  # (type, context, d)
         if not np.isfinite(seen).all():
             return []  # a head that puts out nothing for a word has no direction there
@@ -103,6 +108,11 @@ class Neighbours(TypeProbe):
             **_against_reference(similar, near, frame),
             "rare_neighbour_share": frame.frequent[near].mean(axis=1),
         }
+        overlap = np.full(len(near), np.nan)
+        if cell.gauge == RAW:
+            raw[cell.vector, cell.layer, cell.head] = near
+        else:
+            overlap = jaccard(near, raw[cell.vector, cell.layer, cell.head])
         neighbour_zipf = frame.zipf[near].mean(axis=1)
         rows = []
         for band in (ALL_BANDS, *range(BANDS)):
@@ -112,7 +122,6 @@ class Neighbours(TypeProbe):
             row = {
                 **cell.key,
                 "frequency_band": band,
-                "gauge": "raw",
                 "n_types": int(inside.sum()),
                 "m": cell.x.shape[1],
                 **{name: _mean(by_type[name][inside]) for name in _BY_TYPE},
@@ -120,6 +129,7 @@ class Neighbours(TypeProbe):
                 "hub_rho": rank_correlation(frame.zipf[inside], hubs[inside].astype(float)),
                 "hub_skew": hub_skew(hubs) if band == ALL_BANDS else float("nan"),
                 "hub_max": int(hubs[inside].max()),
+                "raw_overlap": _mean(overlap[inside]),
             }
             rows.append(row)
         return rows

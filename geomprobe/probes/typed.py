@@ -9,6 +9,7 @@ import pandas as pd
 from numpy.typing import NDArray
 
 from geomprobe.corpus.contexts import Contexts
+from geomprobe.labels import RAW
 from geomprobe.registry import Registry
 
 TYPE_PROBES: Registry[type["TypeProbe"]] = Registry("probe")
@@ -28,6 +29,8 @@ class Cell:
     layer, head : int
         −1 where there is none.
     x : ndarray (type, context, d), float32
+    gauge : {"raw", "balanced"}
+        The description of the attention that the vectors are of (stats.gauge); balanced: keys of a head alone.
     """
 
     space: str
@@ -35,11 +38,13 @@ class Cell:
     layer: int
     head: int
     x: NDArray[np.float32]
+    gauge: str = RAW
 
     @property
     def key(self) -> dict[str, object]:
         """The columns that say which cell this is."""
-        return {"layer": self.layer, "vector": self.vector, "head": self.head, "space": self.space}
+        named = {"layer": self.layer, "vector": self.vector, "head": self.head, "space": self.space}
+        return {**named, "gauge": self.gauge}
 
 
 class TypeProbe(ABC):

@@ -197,7 +197,7 @@ def with_words(
     named = nouns() if words is None else list(words)
     (folder / "vectors").mkdir(parents=True, exist_ok=True)
     layers = len(run.manifest["model"]["anatomy"])
-    heads = {"content.k": 2, "content.q": 3, "residual.x": 1, "embedding.x": 1}
+    heads = {"content.k": 2, "content_balanced.k": 2, "content.q": 3, "residual.x": 1, "embedding.x": 1}
     blocks = {}
     for space, n_heads in heads.items():
         for layer in (-1,) if space.startswith("embedding") else range(layers):

@@ -175,8 +175,8 @@ def nouns_by_row(patch):
 def auc_of_all_heads_at_once(patch):
     original = words._matrices
 
-    def matrices(run, given):
-        for key, heads in original(run, given):
+    def matrices(run, given, names):
+        for key, heads in original(run, given, names):
             yield key, heads[:1]
 
     patch.setattr(words, "_matrices", matrices)

@@ -1,8 +1,10 @@
 """AUC of the nouns that every side has, from the vectors that runs save, against pairs counted one by one."""
 
+import json
+
 import numpy as np
 import pytest
-from safetensors.numpy import load_file
+from safetensors.numpy import load_file, save_file
 
 from geomprobe.comparison.comparison import compare_runs
 from geomprobe.comparison.measured import differences
@@ -13,6 +15,7 @@ from tests.comparison import oracle
 from tests.comparison.made import changed, made_run, nouns, with_words
 
 N_DRAWS = 12
+SAVED = {"content": "content.k", "content_balanced": "content_balanced.k", "residual": "residual.x"}
 OWN = [("word of the first", "metals"), ("odd", "oddities"), ("odder", "oddities")]
 
 
@@ -48,7 +51,7 @@ def by_hand(sides, index, space, layers, often=None):
     return sum(by_layer) / len(by_layer)
 
 
-@pytest.mark.parametrize(("space", "name"), [("content", "content.k"), ("residual", "residual.x")])
+@pytest.mark.parametrize(("space", "name"), SAVED.items())
 @pytest.mark.parametrize(("place", "layers"), [(WHOLE, ([*range(6)], [*range(3)])), ("middle", ([2, 3], [1]))])
 def test_auc_of_common_nouns_by_hand(space, name, place, layers, sides, measured):
     one = measured[0][space, place]
@@ -73,7 +76,22 @@ def test_the_embedding_is_at_one_place(sides, measured):
 
 def test_it_tells_how_far_it_is(measured):
     _, told = measured
-    assert told == [(done, 2 * 6 + 1 + 2 * 3 + 1) for done in range(1, 21)]
+    assert told == [(done, 3 * 6 + 1 + 3 * 3 + 1) for done in range(1, 30)]
+
+
+def test_a_gauge_that_one_side_has_not_is_not_compared(sides, tmp_path, monkeypatch):
+    """Nor does it cost anything."""
+    monkeypatch.setattr("geomprobe.comparison.words.AUC_DRAWS", 3)
+    bare = with_words(made_run("bare"), tmp_path / "bare")
+    blocks = {name: x for name, x in load_file(tmp_path / "bare" / FILE).items() if "balanced" not in name}
+    words = json.dumps(bare.tables["types"]["word"].to_list())
+    save_file(blocks, tmp_path / "bare" / FILE, metadata={"types": words})
+    part = Sides.of([sides.runs[0], bare])
+    told = []
+    found = separations(part, Nouns.of(part), lambda _done, of: told.append(of))
+    assert {one.token_class for one in found} == {"content", "residual", "embedding"}
+    assert set(told) == {2 * 6 + 1 + 2 * 3 + 1}
+    assert len(told) == 20
 
 
 def test_nouns_are_those_of_all_sides_in_categories_of_four(sides):
@@ -132,7 +150,7 @@ def test_vectors_turned_and_scaled_separate_as_well(tmp_path, fast):
     comparison = compare_runs([one, other])
     rows = comparison.differences
     rows = rows[rows["quantity"] == "cluster_auc"]
-    assert len(rows) == 9
+    assert len(rows) == 13  # keys in two gauges and the residual stream at four places, the embedding at one
     assert (rows[["difference", "low", "high"]].abs().to_numpy() < 1e-12).all()
 
 

@@ -13,9 +13,9 @@ from geomprobe.stats.angles import mean_cosine, raw_type_vectors
 from geomprobe.stats.dimension import intrinsic_null
 
 M, WIDTH = 8, 32
-KEY = ["layer", "vector", "head", "space"]
+KEY = ["layer", "vector", "head", "space", "gauge"]
 VALUES = (
-    *("gauge", "auc", "auc_low", "auc_high", "auc_shuffled", "auc_p", "cosine_gap"),
+    *("auc", "auc_low", "auc_high", "auc_shuffled", "auc_p", "cosine_gap"),
     *("silhouette", "silhouette_z", "silhouette_p", "kappa", "knn_purity", "chance"),
     *("anisotropy", "anisotropy_standardised", "anisotropy_abtt"),
     *("participation_ratio", "participation_ratio_null", "intrinsic_dim", "intrinsic_dim_null"),
@@ -56,8 +56,8 @@ def vectors(rng, labels, pull=0.0, offset=0.0):
     return x.astype(np.float32)
 
 
-def cell(x, layer=0, head=0, vector="k", space="content"):
-    return Cell(space, vector, layer, head, x)
+def cell(x, layer=0, head=0, vector="k", space="content", gauge="raw"):
+    return Cell(space, vector, layer, head, x, gauge)
 
 
 def measured(cells, given, probe=None):
@@ -102,6 +102,7 @@ def test_rows_of_heads_and_of_layers():
         for vector, heads in (("q", 4), ("k", 2))
         for head in range(heads)
     ]
+    cells += [cell(vectors(rng, labels), layer, head, "k", gauge="balanced") for layer in (0, 1) for head in range(2)]
     cells += [cell(vectors(rng, labels), layer, -1, "", "residual") for layer in (0, 1)]
     cells += [cell(vectors(rng, labels), -1, -1, "", "embedding")]
     table = measured(iter(cells), given, Clusters(permutations=19, draws=20))
@@ -109,15 +110,18 @@ def test_rows_of_heads_and_of_layers():
     assert not table.duplicated(KEY).any()
     heads, layers = table.iloc[: len(cells)], table.iloc[len(cells) :]
     assert heads[KEY].to_dict("records") == [one.key for one in cells]
-    assert set(table["gauge"]) == {"raw"}
     assert not heads.isna().any().any()
     assert layers[KEY].to_dict("records") == [
-        {"layer": layer, "vector": vector, "head": -1, "space": "content"} for layer in (0, 1) for vector in ("q", "k")
+        {"layer": layer, "vector": vector, "head": -1, "space": "content", "gauge": gauge}
+        for gauge, vectors_of_it in (("raw", ("q", "k")), ("balanced", ("k",)))
+        for layer in (0, 1)
+        for vector in vectors_of_it
     ]
     assert layers[NOT_OF_LAYERS].isna().all().all()
-    means = [name for name in VALUES if name not in ("gauge", "auc_low", "auc_high", *NOT_OF_LAYERS)]
+    means = [name for name in VALUES if name not in ("auc_low", "auc_high", *NOT_OF_LAYERS)]
     for _, row in layers.iterrows():
-        mine = heads[(heads["layer"] == row["layer"]) & (heads["vector"] == row["vector"]) & (heads["head"] >= 0)]
+        own = (heads["layer"] == row["layer"]) & (heads["vector"] == row["vector"]) & (heads["gauge"] == row["gauge"])
+        mine = heads[own & (heads["head"] >= 0)]
         assert row[means].tolist() == pytest.approx([float(np.mean(mine[name].to_list())) for name in means])
     assert (heads["auc_low"] < heads["auc_high"]).all()
 
@@ -180,7 +184,7 @@ def test_a_cone_changes_nothing_but_anisotropy(monkeypatch):
         x = vectors(np.random.default_rng(4), labels, pull=0.5, offset=offset)
         found[offset] = measured([cell(x)], given, probe).iloc[0]
         assert found[offset]["anisotropy"] == pytest.approx(mean_cosine(x.astype(np.float64).mean(axis=1)))
-    centred = [name for name in VALUES if not name.startswith("anisotropy") and name != "gauge"]
+    centred = [name for name in VALUES if not name.startswith("anisotropy")]
     assert found[2][centred].tolist() == pytest.approx(found[0][centred].tolist(), rel=1e-3)
     assert found[2]["anisotropy"] > found[0]["anisotropy"] + 0.5
     # Without the centring these would follow the cone.

@@ -14,11 +14,11 @@ from geomprobe.probes.typed import TYPE_PROBES, Cell
 from geomprobe.stats.angles import type_vectors
 
 N, M, WIDTH, BANDS = 60, 16, 32, 10
-KEY = ["layer", "vector", "head", "space", "frequency_band"]
+KEY = ["layer", "vector", "head", "space", "gauge", "frequency_band"]
 VALUES = [
-    *("gauge", "n_types", "m", "self_retrieval_mrr", "self_retrieval_hit1", "stability"),
+    *("n_types", "m", "self_retrieval_mrr", "self_retrieval_hit1", "stability"),
     *("purity_category", "purity_family", "reference_rho", "reference_overlap", "rare_neighbour_share"),
-    *("zipf_rho", "hub_rho", "hub_skew", "hub_max"),
+    *("zipf_rho", "hub_rho", "hub_skew", "hub_max", "raw_overlap"),
 ]
 REFERENCE = ["reference_rho", "reference_overlap"]
 LETTERS = "bcdfghjklmnpqrstvwxz"
@@ -62,8 +62,8 @@ def contexts(types):
     )
 
 
-def cell(x, layer=0, head=0, vector="k", space="content"):
-    return Cell(space, vector, layer, head, np.asarray(x, dtype=np.float32))
+def cell(x, layer=0, head=0, vector="k", space="content", gauge="raw"):
+    return Cell(space, vector, layer, head, np.asarray(x, dtype=np.float32), gauge)
 
 
 def measured(cells, given, probe=None):
@@ -157,7 +157,7 @@ def slowly(x, types, reference=None, k=10):
         rows.append(
             [len(at), x.shape[1], *means]
             + [spearman(zipf, [values[i] for i in at]) for values in (neighbour_zipf, hubs)]
-            + [skewness if band == -1 else np.nan, max(hubs[i] for i in at)]
+            + [skewness if band == -1 else np.nan, max(hubs[i] for i in at), np.nan]
         )
     return rows
 
@@ -180,14 +180,41 @@ def test_every_column_against_loops(tmp_path):
     expected = slowly(x, types, list(published))
     assert list(table.columns) == [*KEY, *VALUES]
     assert table["frequency_band"].to_list() == [-1, *range(10)]
-    assert table[KEY[:4]].drop_duplicates().to_numpy().tolist() == [[3, "k", 1, "content"]]
-    assert set(table["gauge"]) == {"raw"}
-    for found, row in zip(table[VALUES[1:]].to_numpy(dtype=float).tolist(), expected, strict=True):
+    assert table[KEY[:5]].drop_duplicates().to_numpy().tolist() == [[3, "k", 1, "content", "raw"]]
+    for found, row in zip(table[VALUES].to_numpy(dtype=float).tolist(), expected, strict=True):
         assert found == pytest.approx(row, rel=1e-5, nan_ok=True)
     whole = table.iloc[0]
     assert 0 < whole["purity_category"] < 1
     assert 0 < whole["purity_family"] < 1
     assert 0.1 < whole["reference_overlap"] < 1
+
+
+def test_neighbours_of_the_balanced_gauge_are_held_against_those_of_the_raw_one():
+    """Of each head against its own: two heads, whose channels are scaled by numbers of their own."""
+    rng = np.random.default_rng(7)
+    heads = [signal(rng) for _ in range(2)]
+    scales = [np.ones(WIDTH), np.exp(rng.normal(size=WIDTH))]
+    given, cells = contexts(kinds()), []
+    cells += [cell(x, 3, head) for head, x in enumerate(heads)]
+    cells += [cell(x * scales[head], 3, head, gauge="balanced") for head, x in enumerate(heads)]
+    table = measured(cells, given)
+    assert not table.duplicated(KEY).any()
+    assert table.loc[table["gauge"] == "raw", "raw_overlap"].isna().all()
+    balanced = table[table["gauge"] == "balanced"]
+    for head, x in enumerate(heads):
+        raw, own = (nearest(directions(each.astype(np.float32))[2], 10) for each in (x, x * scales[head]))
+        shared = [len(set(a) & set(b)) / len(set(a) | set(b)) for a, b in zip(raw, own, strict=True)]
+        found = balanced[balanced["head"] == head].set_index("frequency_band")["raw_overlap"]
+        assert found[-1] == pytest.approx(np.mean(shared))
+        assert found[4] == pytest.approx(np.mean(shared[24:30]))
+    same, other = balanced.loc[balanced["frequency_band"] == -1, "raw_overlap"]
+    assert same == 1
+    assert 0.05 < other < 0.9
+    # all else of a balanced row is what a raw row of the same vectors has
+    alone = measured([cell(heads[1] * scales[1], 3, 1)], given)
+    numbers = [name for name in VALUES if name != "raw_overlap"]
+    own = balanced[balanced["head"] == 1].reset_index(drop=True)
+    pd.testing.assert_frame_equal(own[numbers], alone[numbers], check_exact=True)
 
 
 def test_it_is_registered_and_chooses_the_words_of_the_contrasts():
@@ -377,7 +404,7 @@ def test_a_cone_moves_no_neighbours(monkeypatch):
     shifted = x + 2 * WIDTH**0.5 * np.eye(WIDTH)[0]
     given = contexts(kinds(200))
     plain, cone = (measured([cell(one)], given) for one in (x, shifted))
-    numbers = VALUES[1:]
+    numbers = VALUES
     assert cone[numbers].to_numpy(dtype=float) == pytest.approx(
         plain[numbers].to_numpy(dtype=float), rel=1e-3, nan_ok=True
     )
