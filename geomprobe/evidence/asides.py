@@ -7,6 +7,7 @@ from geomprobe.evidence.blocks import Block, Section
 from geomprobe.evidence.decisions import NORMED, PLAIN
 from geomprobe.evidence.tables import MICRO, Evidence
 from geomprobe.evidence.telling import noise_told, short
+from geomprobe.ledger.thresholds import of
 from geomprobe.pages.page import PageFigure
 from geomprobe.pages.sections import PageTable
 from geomprobe.pages.wording import NOTHING, change, number
@@ -82,6 +83,58 @@ def idle_section(evidence: Evidence, figures: Mapping[str, PageFigure]) -> Secti
     )
     page = PageTable("backcopy", "Sinks of idle rows", caption, columns, rows)
     return Section("backcopy", "Where idle attention rests", [*blocks, figures["backcopy"], page])
+
+
+def sink_page(evidence: Evidence) -> list[Block]:
+    """At which step, size and learning rate sinks appear in each arm."""
+    rows = []
+    for row in tables.rows_of(tables.sink_table(evidence.records)):
+        steps = {int(step) for step in (row["first_step"], row["last_step"]) if step == step}
+        when = " to ".join(f"{step:,}" for step in sorted(steps)) or NOTHING
+        rows.append(
+            [
+                str(row["group"]),
+                f"{row['rate']:g}",
+                str(row["arm"]),
+                f"{row['n_sinks']} of {row['n_runs']}",
+                number(row["first_mass"]),
+                number(row["uniform"]),
+                when,
+                f"{row['n_steps']:,}",
+            ]
+        )
+    caption = (
+        f"A run has a sink where at its end the first position gets at least {of('H9', 'entry'):g} times what uniform "
+        "attention gives it, on held-out sequences of the training length, mean over rows, heads and layers; from "
+        "step: the first measured one from which on that is so, over the runs with a sink. Size and tokens of each "
+        "group are in the table of groups. Runs that diverged are left out."
+    )
+    columns = ["group", "rate", "arm", "with a sink", "attention on the first", "uniform", "from step", "of steps"]
+    return [PageTable("sinks", "Where and when sinks appear", caption, columns, rows)]
+
+
+def temperature_page(evidence: Evidence) -> list[Block]:
+    """By what number logits should be multiplied, by context length."""
+    table = tables.temperature_table(evidence.records)
+    if not len(table):
+        return []
+    rows = [
+        [
+            str(row["arm"]),
+            str(row["n_seeds"]),
+            *(_with_spread(row[f"best_beta_{factor}x"], row[f"best_beta_{factor}x_sd"]) for factor in tables.FACTORS),
+            *(number(row[f"beta_gain_{factor}x"]) for factor in tables.FACTORS),
+        ]
+        for row in tables.rows_of(table)
+    ]
+    columns = ["arm", "seeds", *(f"β* at {factor}×" for factor in tables.FACTORS)]
+    columns += [f"gain at {factor}×" for factor in tables.FACTORS]
+    caption = (
+        "β*: the number between 1/8 and 8 by which all logits of all layers must be multiplied for the least held-out "
+        "loss, at one, two and four times the training length (1: the model's own temperature is the best): mean over "
+        "seeds (sd over seeds). Gain: what that takes off the loss, nats a token."
+    )
+    return [PageTable("temperature", "The best temperature by context length", caption, columns, rows)]
 
 
 def larger_section(evidence: Evidence) -> Section:

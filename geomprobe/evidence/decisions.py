@@ -19,6 +19,7 @@ Floats = NDArray[np.float64]
 PLAIN, NORMED = "A0", "A1"
 SHORT, LONG, STABILITY = "nano", "long", "stability"  # the groups of the plan
 VERSUS = f"{NORMED} − {PLAIN}"
+_LEAD: Final = ("first_lead", "first_lead_by_length", "first_lead_by_angle")
 # The group and the arms without which a claim is not tested.
 NEEDS: Final[Mapping[str, tuple[str, tuple[str, ...]]]] = MappingProxyType(
     {
@@ -125,13 +126,11 @@ def _constant_lengths(records: Records) -> Decision:
     )
     cost = Rule(f"supported: within ±{of('C3', 'delta_ce')} nats (TOST)", within=of("C3", "delta_ce"))
     costs = [_own(records, NORMED, f"delta_ce_{edit}", cost) for edit in ("neutral_norm", "scalar_gain")]
-    gauges = []
-    for end in ("", "_balanced"):
-        named = {f"k_log_sd{end}": spread, f"tv{end}": distance}
-        own = [_own(records, NORMED, name, rule) for name, rule in named.items()]
-        if not end or any(one.n for one in own):
-            gauges.append((*(one for one in own if one.n or not end), *costs))
-    deciding = list(dict.fromkeys(one for own in gauges for one in own))
+    raw, balanced = (
+        [_own(records, NORMED, f"{name}{end}", rule) for name, rule in (("k_log_sd", spread), ("tv", distance))]
+        for end in ("", "_balanced")
+    )
+    gauges = _gauges(raw, balanced, costs)
     shown = [
         _own(records, arm, name)
         for arm in (PLAIN, "A2", "A3", "A5", "A6", "A7")
@@ -141,11 +140,24 @@ def _constant_lengths(records: Records) -> Decision:
     return InGauges(
         "C3",
         "With QK Norm lengths are constant and Q·K ≈ cos θ",
-        (*deciding, *shown),
+        (*_deciding(gauges), *shown),
         all_for,
         note=_about_gauges(gauges),
-        gauges=tuple(gauges),
+        gauges=gauges,
     )
+
+
+def _gauges(
+    raw: Sequence[Contrast], balanced: Sequence[Contrast], both: Sequence[Contrast] = ()
+) -> tuple[tuple[Contrast, ...], ...]:
+    """The contrasts that decide in each gauge: in the balanced one those that have been measured, if any has."""
+    measured = [one for one in balanced if one.n]
+    return ((*raw, *both), (*measured, *both)) if measured else ((*raw, *both),)
+
+
+def _deciding(gauges: Sequence[tuple[Contrast, ...]]) -> tuple[Contrast, ...]:
+    """Those of all gauges, each once."""
+    return tuple(dict.fromkeys(one for own in gauges for one in own))
 
 
 def _about_gauges(gauges: Sequence[tuple[Contrast, ...]]) -> str:
@@ -154,7 +166,7 @@ def _about_gauges(gauges: Sequence[tuple[Contrast, ...]]) -> str:
     if not any(one.n for one in raw):
         return ""
     if len(gauges) == 1:
-        return "Lengths and angles were measured in the raw gauge alone."
+        return "Keys were measured in the raw gauge alone."
     lacks = len(gauges[1]) < len(raw)
     return "In the balanced gauge not all was measured: there the rest of the contrasts decides." if lacks else ""
 
@@ -168,28 +180,29 @@ def _tighter(records: Records) -> Decision:
         below=0,
         none_within=least,
     )
-    contrasts = []
-    for space in ("keys", "residual"):
+    made = {}
+    for space in ("keys", "keys_balanced", "residual"):
         read = at_equal_loss(records, SHORT, (PLAIN, NORMED), f"auc_{space}")
         difference = (read[NORMED] - read[PLAIN]).to_numpy()
-        contrasts.append(Contrast(f"auc_{space}", f"{VERSUS}, equal loss", difference, rule))
-    shown = [f"auc_{space}" for space in ("keys", "residual", "queries", "embedding")]
-    shown += [f"{measure}_{space}" for measure in ("silhouette", "kappa") for space in ("keys", "residual")]
-    for name in shown:
-        contrasts.append(Contrast(name, f"{VERSUS}, equal steps", records.paired(SHORT, NORMED, PLAIN, name)))
-    contrasts += [Contrast("auc_contexts", PLAIN, records.one(SHORT, PLAIN, "auc_contexts").to_numpy())]
-    return Decision(
+        made[space] = Contrast(f"auc_{space}", f"{VERSUS}, equal loss", difference, rule)
+    gauges = _gauges([made["keys"]], [made["keys_balanced"]], [made["residual"]])
+    spaces = ("keys", "keys_balanced", "residual")
+    shown = [f"auc_{space}" for space in (*spaces, "queries", "embedding")]
+    shown += [f"{measure}_{space}" for measure in ("silhouette", "kappa") for space in spaces]
+    others = [Contrast(name, f"{VERSUS}, equal steps", records.paired(SHORT, NORMED, PLAIN, name)) for name in shown]
+    others += [Contrast("auc_contexts", PLAIN, records.one(SHORT, PLAIN, "auc_contexts").to_numpy())]
+    return InGauges(
         "C4",
         "Semantic clusters are tighter with QK Norm",
-        tuple(contrasts),
+        (*_deciding(gauges), *others),
         all_for,
-        note="Cleaner (AUC) decides; tighter (κ) is shown. Keys in the raw gauge, before RoPE.",
+        note=f"Cleaner (AUC) decides; tighter (κ) is shown. Keys before RoPE. {_about_gauges(gauges)}".strip(),
+        gauges=gauges,
     )
 
 
 def _rare(records: Records) -> Decision:
     least = of("C5", "purity")
-    raw, logit = (_rare_minus_frequent(records, scale) for scale in ("raw", "logit"))
     share = Rule(
         f"supported: ≥ {least} and interval above 0; refuted: within ±{least} (TOST) or below 0",
         above=0,
@@ -201,23 +214,31 @@ def _rare(records: Records) -> Decision:
     nearer = Rule(
         "supported: interval below 0 (the parent lies nearer); refuted: above 0", above=0, below=0, turned=True
     )
-    place = records.paired(SHORT, NORMED, PLAIN, "parent_place_keys_rare")
-    contrasts = [
-        Contrast("purity_keys, rare − frequent", VERSUS, raw, share),
-        Contrast("logit purity_keys, rare − frequent", VERSUS, logit, positive),
-        Contrast("parent_place_keys_rare", VERSUS, place, nearer),
-    ]
+
+    def asked(space: str) -> list[Contrast]:
+        gaps = {scale: _rare_minus_frequent(records, space, scale) for scale in ("share", "logit")}
+        place = f"parent_place_{space}_rare"
+        return [
+            Contrast(f"purity_{space}, rare − frequent", VERSUS, gaps["share"], share),
+            Contrast(f"logit purity_{space}, rare − frequent", VERSUS, gaps["logit"], positive),
+            Contrast(place, VERSUS, records.paired(SHORT, NORMED, PLAIN, place), nearer),
+        ]
+
+    gauges = _gauges(asked("keys"), asked("keys_balanced"))
+    contrasts = [*_deciding(gauges)]
     for name in ("parent_place_keys_half", "parent_place_residual_rare", "parent_place_embedding_rare"):
         contrasts.append(Contrast(name, VERSUS, records.paired(SHORT, NORMED, PLAIN, name)))
     for name in ("parent_place_keys_rare", "purity_keys_rare", "purity_keys_frequent"):
         for arm in (PLAIN, NORMED):
             contrasts.append(Contrast(name, arm, records.one(SHORT, arm, name).to_numpy()))
-    return Decision(
+    few = f"{_vocabulary(records)} has few rare words: the pseudo-rare ones, whose parent is known, carry this row."
+    return InGauges(
         "C5",
         "Rare tokens get better neighbourhoods with QK Norm",
         tuple(contrasts),
         all_for,
-        note=f"{_vocabulary(records)} has few rare words: the pseudo-rare ones, whose parent is known, carry this row.",
+        note=f"{few} {_about_gauges(gauges)}".strip(),
+        gauges=gauges,
     )
 
 
@@ -226,9 +247,9 @@ def _vocabulary(records: Records) -> str:
     return f"A vocabulary of {sizes.pop():,}" if len(sizes) == 1 else "A small vocabulary"
 
 
-def _rare_minus_frequent(records: Records, scale: str) -> Floats:
+def _rare_minus_frequent(records: Records, space: str, scale: str) -> Floats:
     def gap(arm: str) -> pd.Series:
-        rare, frequent = (records.one(SHORT, arm, f"purity_keys_{group}") for group in ("rare", "frequent"))
+        rare, frequent = (records.one(SHORT, arm, f"purity_{space}_{group}") for group in ("rare", "frequent"))
         return _logit(rare) - _logit(frequent) if scale == "logit" else rare - frequent
 
     difference = (gap(NORMED) - gap(PLAIN)).dropna()
@@ -364,7 +385,11 @@ def _sinks(records: Records) -> Decision:
         Contrast("first_mass", f"{PLAIN}{after}", plain.to_numpy(float)),
         Contrast("first_mass", f"{NORMED}{after}", records.one(LONG, NORMED, "first_mass").to_numpy(float)),
         Contrast("first_mass_uniform", "what uniform attention gives", uniform.to_numpy(float)),
-        Contrast("first_key_ratio", f"{PLAIN}{after}", records.one(LONG, PLAIN, "first_key_ratio").to_numpy(float)),
+    ]
+    contrasts += [
+        Contrast(name, f"{arm}{after}", records.one(LONG, arm, name).to_numpy(float))
+        for arm in (PLAIN, NORMED)
+        for name in ("first_key_ratio", *_LEAD, *(f"{part}_balanced" for part in _LEAD[1:]))
     ]
     missing = ""
     entry = of("H9", "entry")

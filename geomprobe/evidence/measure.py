@@ -1,12 +1,14 @@
 """Analysing a trained run: its last checkpoint whole, its edits, its renamed words, and clusters on the way."""
 
 import json
+import math
 import shutil
 from pathlib import Path
 from typing import Any, Final
 
 import pandas as pd
 import torch
+from scipy.optimize import minimize_scalar
 from transformers import AutoTokenizer
 
 from geomprobe.api import analyze
@@ -24,13 +26,14 @@ from geomprobe.lab.model import LabForCausalLM
 from geomprobe.lab.objective import head_loss
 from geomprobe.lab.recipe import read_recipe
 from geomprobe.lab.running import Trained, open_training
+from geomprobe.lab.supply import TextSupply
 from geomprobe.lab.text import TextData
 from geomprobe.lab.train import finite
 from geomprobe.models.quiet import quiet_transformers
 from geomprobe.progress import Reporter
 
 RECORD: Final = "measured.json"
-VERSION: Final = 3  # of what is measured
+VERSION: Final = 4  # of what is measured
 ON_THE_WAY: Final = 2  # saved steps before the last at which clusters are looked at, to compare at equal loss
 APART: Final = 0.9  # a step later than this share of the last says nothing new
 EDITS: Final = ("neutral_norm", "permute_norm", "swap_angle:permute_norm")
@@ -39,6 +42,9 @@ IDLE_SEQUENCES: Final = 256
 OTHER_WINDOWS: Final = 128  # of another text
 CHARACTERS: Final = 8  # of an address, for each token of a window: more than a token covers
 ROWS: Final = 8  # windows a forward pass over it
+FACTORS: Final = (1, 2, 4)  # of the training length, at which the best temperature is looked for
+TEMPERATURE_TOKENS: Final = 8192
+_LOG_BETA: Final = (-math.log(8), math.log(8))  # where it is looked for
 
 
 def measure_run(path: Path, *, data: TextData | None, categories: Path | None, reporter: Reporter) -> dict[str, Any]:
@@ -113,7 +119,9 @@ def _numbers(trained: Trained, data: TextData, categories: Path | None, reporter
     edits = intervene(
         checkpoint, tried, text=text, windows=32, page=False, out=_fresh(trained.path / "edits"), quiet=True
     )
+    reporter.say("looking for the best temperatures")
     numbers = of_analysis(run) | of_edits(edits) | {"loss_other_text": other_loss(trained)}
+    numbers |= best_temperatures(trained, data)
     if data.renamed:
         reporter.say("looking for the parents of renamed words")
         ranks = _ranks(trained, data)
@@ -180,12 +188,47 @@ def other_loss(trained: Trained) -> float:
     heads = [Document(one.name, one.text[:enough]) for one in documents]
     plan = WindowPlan(window=length + 1, windows=OTHER_WINDOWS)
     corpus = cut_windows(Source("sotu", heads), tokenizer, plan=plan)
+    return _loss(model, torch.from_numpy(corpus.ids), ROWS)
+
+
+def best_temperatures(trained: Trained, data: TextData) -> dict[str, float]:
+    """By what number all logits should be multiplied, at one, two and four times the training length.
+
+    Returns
+    -------
+    dict
+        `best_beta_1x`, …: the number with the least held-out loss, in all layers at once, between 1/8 and 8 (1: the
+        model's own); `beta_gain_1x`, …: the loss less that, nats a token.
+    """
+    model = load_trained(trained)
+    recipe = read_recipe(trained.manifest["recipe"])
+    supply = TextSupply(data, recipe)
+    attentions: list[Any] = list(attending(model).values())
+    own = [attention.scaling for attention in attentions]
+    found = {}
+    for factor in FACTORS:
+        length = factor * recipe.length
+        ids = supply.held_out(length, max(1, TEMPERATURE_TOKENS // length))
+
+        def loss(log_beta: float, ids: torch.Tensor = ids, rows: int = max(1, ROWS // factor)) -> float:
+            for attention, scaling in zip(attentions, own, strict=True):
+                attention.scaling = scaling * math.exp(log_beta)
+            return _loss(model, ids, rows)
+
+        best = minimize_scalar(loss, bounds=_LOG_BETA, method="bounded", options={"xatol": 0.01})
+        found[f"best_beta_{factor}x"] = math.exp(float(best.x))
+        found[f"beta_gain_{factor}x"] = loss(0.0) - float(best.fun)
+    return found
+
+
+def _loss(model: LabForCausalLM, ids: torch.Tensor, rows: int) -> float:
+    """Mean cross-entropy of sequences (sequence, length + 1), some at a time: nats a token."""
     total = 0.0
     with torch.no_grad():
-        for ids in torch.from_numpy(corpus.ids).split(ROWS):
-            hidden = model.model(ids[:, :-1]).last_hidden_state.flatten(0, 1)
-            total += float(head_loss(hidden, model.lm_head.weight, ids[:, 1:].flatten())) * len(ids)
-    return total / corpus.n_windows
+        for part in ids.split(rows):
+            hidden = model.model(part[:, :-1]).last_hidden_state.flatten(0, 1)
+            total += float(head_loss(hidden, model.lm_head.weight, part[:, 1:].flatten())) * len(part)
+    return total / len(ids)
 
 
 def _ranks(trained: Trained, data: TextData) -> pd.DataFrame:

@@ -12,14 +12,23 @@ from safetensors import safe_open
 from safetensors.numpy import load_file
 
 from geomprobe import tables
-from geomprobe.labels import FIRST
+from geomprobe.labels import BALANCED, FIRST, RAW
 from geomprobe.run.reading import Run
 from geomprobe.stats.angles import cosines
 
 NEIGHBOURS: Final = 10
 AFTER: Final = 0.25  # of the steps: growth is looked at behind the warm-up and the first quarter's quick change
 _FACTORS: Final = ("1", "2", "4")  # times the training length, as a manifest writes them
-_SPACES: Final = {"k": "keys", "q": "queries", "residual": "residual", "embedding": "embedding", "context": "contexts"}
+_SPACES: Final = {
+    "k": "keys",
+    "k_balanced": "keys_balanced",
+    "q": "queries",
+    "residual": "residual",
+    "embedding": "embedding",
+    "context": "contexts",
+}
+_KEYS: Final = {"content": "keys", f"content_{BALANCED}": "keys_balanced"}  # spaces of saved vectors
+_BY_LAYER: Final = ("k", "k_balanced", "q", "residual")
 
 
 def of_analysis(run: Run) -> dict[str, float]:
@@ -70,15 +79,27 @@ def _attention(run: Run) -> Iterator[tuple[str, float]]:
     yield "sink_rate", tables.sink_rate(run)[0]
     function = run.tables["class_attention"]
     yield "class_sink_function", float(function.loc[function["token_class"] == "function", "class_sink"].mean())
+    yield from _lead(run)
     lift = run.tables["norm_lift"]
     lift = lift[(lift["token_class"] == "function") & (lift["gauge"] == "raw")]
     yield "norm_lift_function", float(lift["norm_lift"].mean())
 
 
+def _lead(run: Run) -> Iterator[tuple[str, float]]:
+    """What the first position's logit has more than that of content keys, parted into lengths and angles: means."""
+    table = run.tables["class_split"]
+    for gauge, end in ((RAW, ""), (BALANCED, f"_{BALANCED}")):
+        rows = table[(table["token_class"] == FIRST) & (table["gauge"] == gauge)]
+        if len(rows):
+            yield f"first_lead{end}", float(rows["class_sink"].mean())
+            yield f"first_lead_by_length{end}", float(rows["norm_part"].mean())
+            yield f"first_lead_by_angle{end}", float(rows["angle_part"].mean())
+
+
 def clusters(run: Run) -> Iterator[tuple[str, float]]:
     """Tightness of categories by space; keys and queries: mean over heads and layers past the first."""
     for name, line in tables.cluster_lines(run).items():
-        past = line[line["layer"] > 0] if name in ("k", "q", "residual") and len(line) > 1 else line
+        past = line[line["layer"] > 0] if name in _BY_LAYER and len(line) > 1 else line
         for column in ("auc", "kappa", "silhouette", "knn_purity", "anisotropy", "participation_ratio"):
             yield f"{column}_{_SPACES[name]}", float(past[column].mean())
         yield f"auc_shuffled_{_SPACES[name]}", float(past["auc_shuffled"].mean())
@@ -91,7 +112,8 @@ def _neighbours(run: Run) -> Iterator[tuple[str, float]]:
             yield f"{column}_rare", float(bands.iloc[0])
             yield f"{column}_frequent", float(bands.iloc[-1])
     whole = run.tables["neighbours"]
-    whole = whole[(whole["frequency_band"] == tables.ALL_BANDS) & (whole["vector"] == "k") & (whole["layer"] > 0)]
+    keys = (whole["vector"] == "k") & (whole["gauge"] == RAW)
+    whole = whole[keys & (whole["frequency_band"] == tables.ALL_BANDS) & (whole["layer"] > 0)]
     yield "hub_skew", float(whole["hub_skew"].mean())
 
 
@@ -109,11 +131,11 @@ def _purity(run: Run) -> Iterator[tuple[str, float]]:
     order = np.argsort(count, kind="stable")
     third = len(order) // 3
     of = {"rare": order[:third], "frequent": order[-third:]}
-    found: dict[str, list[np.ndarray]] = {"keys": [], "residual": []}
+    found: dict[str, list[np.ndarray]] = {"keys": [], "keys_balanced": [], "residual": []}
     for name, block in vectors.items():
         space, vector, layer = name.rsplit(".", 2)
-        if space == "content" and vector == "k" and int(layer) > 0:
-            found["keys"] += [purity(block[:, head].astype(float), category) for head in range(block.shape[1])]
+        if space in _KEYS and vector == "k" and int(layer) > 0:
+            found[_KEYS[space]] += [purity(block[:, head].astype(float), category) for head in range(block.shape[1])]
         elif space.startswith("residual") and int(layer) > 0:
             found["residual"].append(purity(block[:, 0].astype(float), category))
     for space, each in found.items():
@@ -151,7 +173,8 @@ def of_renamed(ranks: pd.DataFrame) -> dict[str, float]:
     for rare, group in ((True, "rare"), (False, "half")):
         own = past[past["rare"] == rare]
         for name, chosen in (
-            ("keys", (own["space"] == "content") & (own["vector"] == "k")),
+            ("keys", (own["space"] == "content") & (own["vector"] == "k") & (own["gauge"] == RAW)),
+            ("keys_balanced", own["gauge"] == BALANCED),
             ("residual", own["space"] == "residual"),
             ("embedding", own["space"] == "embedding"),
         ):

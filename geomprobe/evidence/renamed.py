@@ -18,7 +18,7 @@ from geomprobe.stats.angles import cosines, type_vectors
 N_CONTEXTS: Final = 8  # of each of a word's two tokens
 TOKENS_A_PASS: Final = 4096
 _SEED: Final = 0
-_COLUMNS: Final = ("word", "rare", "space", "vector", "layer", "head", "place", "hit")
+_COLUMNS: Final = ("word", "rare", "space", "vector", "layer", "head", "gauge", "place", "hit")
 
 
 def renamed_contexts(data: TextData) -> tuple[tuple[Renamed, ...], Contexts]:
@@ -85,8 +85,8 @@ def parent_ranks(model: Any, spec: ModelSpec, notebook: Notebook, data: TextData
     Returns
     -------
     DataFrame
-        A row a word, space (content, residual, embedding), vector, layer and head: `place` is the share of the other
-        parents that lie nearer by cosine (0: its own is the nearest; chance .5), `hit` whether none does.
+        A row a word, space (content, residual, embedding), vector, layer, head and gauge: `place` is the share of the
+        other parents that lie nearer by cosine (0: its own is the nearest; chance .5), `hit` whether none does.
     """
     words, contexts = renamed_contexts(data)
     collection = Collection(spec, contexts, folder)
@@ -105,6 +105,7 @@ def parent_ranks(model: Any, spec: ModelSpec, notebook: Notebook, data: TextData
                 "vector": cell.vector,
                 "layer": cell.layer,
                 "head": cell.head,
+                "gauge": cell.gauge,
                 "place": float(value),
                 "hit": bool(value == 0),
             }

@@ -1,12 +1,19 @@
 """The sections of the evidence's page, in their order: what was trained, which claims hold, and what is behind it."""
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from typing import Any, Final
 
 import pandas as pd
 
 from geomprobe.evidence import tables
-from geomprobe.evidence.asides import idle_section, larger_section, losses_section, noise_section
+from geomprobe.evidence.asides import (
+    idle_section,
+    larger_section,
+    losses_section,
+    noise_section,
+    sink_page,
+    temperature_page,
+)
 from geomprobe.evidence.blocks import Block, Code, Item, Section
 from geomprobe.evidence.decisions import NEEDS
 from geomprobe.evidence.tables import Evidence
@@ -39,6 +46,7 @@ FIGURES: Final[Mapping[str, tuple[str, ...]]] = {
     "H9": ("first_mass",),
 }
 _ELSEWHERE: Final = {"C8": "The losses of these arms are in the picture of C6q."}
+_BESIDE: Final[Mapping[str, Callable[[Evidence], list[Block]]]] = {"C8": temperature_page, "H9": sink_page}
 _FOR: Final = {
     "nano": "all arms, for most claims",
     "long": "more tokens, for sinks",
@@ -192,6 +200,7 @@ def _claim(
     if len(shown):
         blocks.append(_contrast_page(name, shown))
         blocks.append(_rules(shown))
+    blocks += _BESIDE[name](evidence) if name in _BESIDE else []
     if decision.note:
         blocks.append(decision.note)
     return Section(f"claim-{name}", f"{name}: {claim['title']}", [block for block in blocks if block])
@@ -240,7 +249,11 @@ def _limits(evidence: Evidence) -> Section:
             "They change the first weights and the order of the text, and nothing else. Student's t takes their "
             "differences to be normally distributed, which so few cannot show.",
         ),
-        Item("Gauge.", "Clusters and neighbours of keys are measured in the raw gauge alone, before RoPE."),
+        Item(
+            "Gauge.",
+            "Raw lengths and angles are those of one description among many of the same attention; what is said of "
+            "keys is asked in the balanced gauge too where it was measured, and other quantities are in the raw one.",
+        ),
         Item(
             "Claims.",
             "What the articles say of released models is the matter of `geomprobe claims`; here are only those claims "

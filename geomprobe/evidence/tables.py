@@ -1,7 +1,7 @@
 """The evidence of twins as tables: contrasts, numbers, losses, the noise floor, sinks, what was trained."""
 
 import math
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Final
 
@@ -11,7 +11,9 @@ import pandas as pd
 from geomprobe.evidence.contrasts import LEVEL, Contrast, Decision, holm, sign_flip_p, t_interval
 from geomprobe.evidence.decisions import NORMED, PLAIN, SHORT, decide
 from geomprobe.evidence.records import Records
+from geomprobe.labels import FROM_ROW
 from geomprobe.ledger.endpoint import NOT_TESTED, Verdict
+from geomprobe.ledger.thresholds import of
 
 BACKCOPY, MICRO = "backcopy", "micro"  # groups that decide nothing
 FACTORS: Final = (1, 2, 4)  # of the training length
@@ -175,6 +177,81 @@ def idle(records: Records, arm: str) -> pd.DataFrame:
     made = {name: column(name) for name in OF_IDLE if not name.endswith("_ratio")}
     made |= {f"{what}_ratio": column(f"{what}_first") / column(f"{what}_others") for what in ("key", "value")}
     return pd.DataFrame(made)[list(OF_IDLE)]
+
+
+def sink_table(records: Records) -> pd.DataFrame:
+    """Where and when sinks appear: a row a group, rate and arm.
+
+    A run has a sink where at its end the first position gets at least `H9.entry` times what uniform attention gives,
+    on held-out sequences of the training length (of Backcopy, over all rows); it appears at the first measured step
+    from which on that is so.
+
+    Columns: group, rate, arm, n_runs, n_sinks, first_mass (mean over runs), uniform, first_step, last_step (of the runs
+    with a sink: the earliest and the latest), n_steps.
+    """
+    rows = []
+    for key, own in records.table.groupby(["group", "rate", "arm"], sort=True):
+        whole = [records.whole[str(name)] for name in own["name"]]
+        length = int(whole[0]["recipe"]["length"])
+        uniform = float((1 / np.arange(FROM_ROW + 1, length + 1)).mean())
+        known = [curve for one in whole if (curve := _first_masses(one))]
+        if not known:
+            continue
+        begun = [step for curve in known if (step := _from_then_on(curve, of("H9", "entry") * uniform)) is not None]
+        rows.append(
+            {
+                "group": str(key[0]),
+                "rate": float(str(key[1])),
+                "arm": str(key[2]),
+                "n_runs": len(known),
+                "n_sinks": len(begun),
+                "first_mass": mean(np.array([curve[-1][1] for curve in known])),
+                "uniform": uniform,
+                "first_step": min(begun, default=math.nan),
+                "last_step": max(begun, default=math.nan),
+                "n_steps": max(int(one["step"]) for one in whole),
+            }
+        )
+    return pd.DataFrame(rows)
+
+
+def _first_masses(record: Mapping[str, Any]) -> list[tuple[int, float]]:
+    """Attention on the first position by measured step; nothing of a run that diverged."""
+    if record["numbers"].get("diverged"):
+        return []
+    curve = [(int(row["step"]), row.get("first_mass")) for row in record["curves"]]
+    return [(step, float(value)) for step, value in curve if value is not None]
+
+
+def _from_then_on(curve: Sequence[tuple[int, float]], least: float) -> int | None:
+    """The first step from which on all values reach `least`; None where the last does not."""
+    begun = None
+    for step, value in reversed(curve):
+        if value < least:
+            break
+        begun = step
+    return begun
+
+
+def temperature_table(records: Records) -> pd.DataFrame:
+    """The best temperature of each arm of the short trainings: mean over seeds and sd.
+
+    Columns: arm, n_seeds, and for 1, 2 and 4 times the training length `best_beta_1x`, `best_beta_1x_sd`,
+    `beta_gain_1x`.
+    """
+    rows = []
+    for arm in arms_of(records, SHORT):
+        values = {
+            name: records.one(SHORT, arm, name).to_numpy(float)
+            for factor in FACTORS
+            for name in (f"best_beta_{factor}x", f"beta_gain_{factor}x")
+        }
+        if all(len(one) for one in values.values()):
+            row: dict[str, Any] = {"arm": arm, "n_seeds": min(len(one) for one in values.values())}
+            for name, one in values.items():
+                row |= {name: mean(one), f"{name}_sd": spread(one)}
+            rows.append(row)
+    return pd.DataFrame(rows)
 
 
 def larger_table(records: Records) -> pd.DataFrame:

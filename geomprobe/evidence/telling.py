@@ -30,10 +30,12 @@ MEANT: Final[Mapping[str, Mapping[Verdict, str]]] = MappingProxyType(
         "C4": {
             SUPPORTED: "categories of words are cleaner with a QK norm, in keys and in the residual stream",
             REFUTED: "a QK norm does not make categories cleaner both in keys and in the residual stream",
+            NOT_IDENTIFIED: "what keys say depends on the gauge, which no attention shows",
         },
         "C5": {
             SUPPORTED: "a QK norm helps rare words more than frequent ones here",
             REFUTED: "a QK norm does not help rare words more than frequent ones here",
+            NOT_IDENTIFIED: "whether it helps rare words depends on the gauge, which no attention shows",
         },
         "C6q": {
             SUPPORTED: "a norm behind RoPE costs quality here",
@@ -68,7 +70,13 @@ QUESTIONS: Final[Mapping[str, str]] = MappingProxyType(
 )
 _UNSETTLED: Final = "the seeds at hand meet neither rule as a whole"
 _VECTORS: Final = {"k": "keys", "q": "queries"}
-_SPACES: Final = {"keys": "keys", "residual": "the residual stream", "queries": "queries", "embedding": "embeddings"}
+_SPACES: Final = {
+    "keys": "keys",
+    "keys_balanced": "keys, balanced gauge",
+    "residual": "the residual stream",
+    "queries": "queries",
+    "embedding": "embeddings",
+}
 
 
 def _quantities() -> dict[str, tuple[str, str]]:
@@ -118,6 +126,37 @@ def _quantities() -> dict[str, tuple[str, str]]:
     return made
 
 
+def _purities() -> dict[str, tuple[str, str]]:
+    made: dict[str, tuple[str, str]] = {}
+    for space, end, where in (("keys", "", ""), ("keys_balanced", ", balanced", ", in the balanced gauge")):
+        made |= {
+            f"purity_{space}, rare − frequent": (
+                f"purity, rare less frequent{end}",
+                "share of the ten nearest words by keys that are of the word's own category, over how many could be: "
+                f"the rarest third of the words less the most frequent one{where}",
+            ),
+            f"logit purity_{space}, rare − frequent": (
+                f"logit purity, rare less frequent{end}",
+                "the same on the logit scale, where an equal gain everywhere gives no difference",
+            ),
+        }
+    return made
+
+
+def _leads() -> dict[str, tuple[str, str]]:
+    made: dict[str, tuple[str, str]] = {}
+    for gauge, end, where in (("", "", ""), ("_balanced", ", balanced", ", in the balanced gauge")):
+        made |= {
+            f"first_lead{gauge}": (
+                f"lead of the first key{end}",
+                "its logit less the mean of the content keys', nats, mean over queries, heads and layers",
+            ),
+            f"first_lead_by_length{gauge}": (f"lead by length{end}", f"the part of that which lengths make{where}"),
+            f"first_lead_by_angle{gauge}": (f"lead by angle{end}", f"the part which directions make{where}"),
+        }
+    return made
+
+
 _LENGTHS: Final = "standard deviation of log key length, median head, position 0 out"
 _COSINES: Final = "total variation between attention and a softmax of cosines, median head, position 0 out"
 # Name → in a few words, and in a sentence.
@@ -142,15 +181,7 @@ QUANTITIES: Final[Mapping[str, tuple[str, str]]] = MappingProxyType(
             "AUC, contexts alone",
             "the same of a random vector a token, averaged over each word's contexts: what knowing nothing gives",
         ),
-        "purity_keys, rare − frequent": (
-            "purity, rare less frequent",
-            "share of the ten nearest words by keys that are of the word's own category, over how many could be: the "
-            "rarest third of the words less the most frequent one",
-        ),
-        "logit purity_keys, rare − frequent": (
-            "logit purity, rare less frequent",
-            "the same on the logit scale, where an equal gain everywhere gives no difference",
-        ),
+        **_purities(),
         "purity_keys_rare": ("purity, rare", "of the rarest third of the words"),
         "purity_keys_frequent": ("purity, frequent", "of the most frequent third of the words"),
         "log max_logit ratio": ("log ratio of largest logits", "of the largest logits of the two arms, natural log"),
@@ -160,6 +191,7 @@ QUANTITIES: Final[Mapping[str, tuple[str, str]]] = MappingProxyType(
         "first_mass_uniform": ("uniform attention", "what the first position has where rows look everywhere alike"),
         "sink_rate": ("sink rate", "share of windows × heads with over .3 of the attention on the first position"),
         "first_key_ratio": ("length of the first key", "over the usual length of the other keys, median head"),
+        **_leads(),
     }
 )
 

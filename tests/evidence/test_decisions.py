@@ -20,8 +20,11 @@ def nano(**planted):
 
 
 def exact(**means):
-    """Means that an arm's seeds hardly leave."""
-    return {name: (value, 0.0, FINE) for name, value in means.items()}
+    """Means that an arm's seeds hardly leave; what is planted in keys is so in both gauges, if nothing else is said."""
+    mirrored = {
+        name.replace("_keys", "_keys_balanced"): value for name, value in means.items() if "balanced" not in name
+    }
+    return {name: (value, 0.0, FINE) for name, value in {**mirrored, **means}.items()}
 
 
 def at_rates(a0, a1, logit=(25.0, 25.0), rates=(3e-4, 3e-3, 1e-2), lost=()):
@@ -53,6 +56,14 @@ PURE = exact(purity_keys_rare=0.35, purity_keys_frequent=0.46, parent_place_keys
 LOSSES = exact(loss_1x=4.7, loss_2x=4.75, loss_4x=4.83)
 
 
+SPACES = ("auc_keys", "auc_keys_balanced", "auc_residual")
+
+
+def in_raw(planted):
+    """The same, of runs that have no balanced gauge."""
+    return {**planted, **{name: None for name in planted if "balanced" in name}}
+
+
 def both(base, **changes):
     """The plain arm and the normed one, which differs from it in this."""
     return nano(A0=base, A1={**base, **exact(**changes)})
@@ -77,13 +88,25 @@ CASES = [
     ("C4", "refuted", both(EQUAL)),
     ("C4", "refuted", both(EQUAL, auc_keys=0.9)),  # cleaner in keys alone
     ("C4", "refuted", both(EQUAL, auc_keys=0.8, auc_residual=0.8)),
-    ("C4", "inconclusive", nano(A0=EQUAL, A1={**EQUAL, "auc_keys": (0.88, 0, 0.05), "auc_residual": (0.94, 0, 0.05)})),
-    ("C4", "inconclusive", both(EQUAL, auc_keys=0.8695, auc_residual=0.94)),  # too near to the margin either way
+    ("C4", "inconclusive", nano(A0=EQUAL, A1={**EQUAL, **dict.fromkeys(SPACES, (0.88, 0, 0.05))})),
+    ("C4", "not_identified", both(EQUAL, auc_keys=0.9, auc_keys_balanced=0.85, auc_residual=0.94)),
+    ("C4", "not_identified", both(EQUAL, auc_keys=0.85, auc_keys_balanced=0.9, auc_residual=0.94)),
+    ("C4", "supported", nano(A0=in_raw(EQUAL), A1=in_raw({**EQUAL, **exact(auc_keys=0.9, auc_residual=0.94)}))),
+    (
+        "C4",
+        "inconclusive",
+        both(EQUAL, auc_keys=0.8695, auc_keys_balanced=0.87, auc_residual=0.94),
+    ),  # too near to the margin either way
     ("C5", "supported", both(PURE, purity_keys_rare=0.41, parent_place_keys_rare=0.03)),
     ("C5", "refuted", both(PURE)),
     ("C5", "refuted", both(PURE, purity_keys_rare=0.41, purity_keys_frequent=0.52, parent_place_keys_rare=0.03)),
     ("C5", "refuted", both(PURE, purity_keys_rare=0.41, parent_place_keys_rare=0.07)),
     ("C5", "inconclusive", both(PURE, purity_keys_rare=0.41)),
+    (
+        "C5",
+        "not_identified",
+        both(PURE, purity_keys_rare=0.41, purity_keys_balanced_rare=0.35, parent_place_keys_rare=0.03),
+    ),
     ("C6q", "supported", nano(A1=LOSSES, A3={**LOSSES, **exact(loss_1x=4.72)})),
     ("C6q", "supported", nano(A1=LOSSES, A3={**LOSSES, **exact(loss_4x=4.86)})),
     ("C6q", "refuted", nano(A1=LOSSES, A3=LOSSES)),
@@ -252,7 +275,7 @@ def test_a_share_of_0_or_1_has_no_logit_and_leaves_the_others():
     whole["nano-A1-s2"]["numbers"]["purity_keys_rare"] = 1.0
     evidence = weigh(made(whole))
     rare = next(one for one in evidence.decisions if one.claim == "C5")
-    assert [one.n for one in rare.deciding[:2]] == [4, 3]
+    assert [one.n for one in rare.deciding] == [4, 3, 4, 4, 4, 4]
     assert evidence.verdict(rare) != "not_tested"
 
 

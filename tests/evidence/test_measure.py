@@ -3,6 +3,7 @@
 import json
 import math
 import shutil
+import sys
 from dataclasses import replace
 from pathlib import Path
 from types import SimpleNamespace
@@ -19,7 +20,14 @@ from geomprobe.corpus.sources import Document, Source
 from geomprobe.corpus.windows import WindowPlan, cut_windows
 from geomprobe.errors import RunError
 from geomprobe.evidence import measure as module
-from geomprobe.evidence.measure import RECORD, VERSION, load_trained, measure_run
+from geomprobe.evidence.measure import (
+    RECORD,
+    TEMPERATURE_TOKENS,
+    VERSION,
+    best_temperatures,
+    load_trained,
+    measure_run,
+)
 from geomprobe.evidence.record import clusters, of_analysis, of_edits, of_renamed, of_training
 from geomprobe.lab.arms import ARMS
 from geomprobe.lab.backcopy import BackcopySupply, idle_sinks
@@ -59,6 +67,7 @@ RECIPE = Recipe(
     tokens=N_STEPS * 4 * LENGTH,
     renamed=RENAMED,
 )
+SPACES = ("keys", "keys_balanced", "residual")
 QUIET = Reporter(quiet=True)
 KEYS = {
     *("version", "arm", "recipe", "fingerprint", "pair", "step", "tokens", "seconds", "threads"),
@@ -162,23 +171,23 @@ def test_its_numbers_are_those_of_the_folders_beside_it(measured):
     analysis, edits = open_run(path / "analysis"), open_run(path / "edits")
     due = of_training(path, open_training(path).manifest) | of_analysis(analysis) | of_edits(edits)
     due |= of_renamed(pd.read_parquet(path / "renamed.parquet"))
-    assert found.keys() - due.keys() == {"loss_other_text"}
-    due["loss_other_text"] = found["loss_other_text"]
+    by_themselves = {f"{name}_{factor}x" for name in ("best_beta", "beta_gain") for factor in (1, 2, 4)}
+    by_themselves |= {"loss_other_text"}
+    assert found.keys() - due.keys() == by_themselves
+    due |= {name: found[name] for name in by_themselves}
     assert found == {name: value if math.isfinite(value) else None for name, value in due.items()}
 
 
 def test_everything_was_measured(measured):
     numbers = measured.record["numbers"]
-    spaces = ("keys", "queries", "residual", "embedding", "contexts")
+    spaces = ("keys", "keys_balanced", "queries", "residual", "embedding", "contexts")
     named = {f"loss_{factor}x" for factor in (1, 2, 4)} | {f"auc_{space}" for space in spaces}
     named |= {
         f"delta_ce_{name}" for name in ("neutral_norm", "permute_norm", "swap_angle(permute_norm)", "scalar_gain")
     }
-    named |= {f"purity_{space}_{group}" for space in ("keys", "residual") for group in ("rare", "frequent")}
+    named |= {f"purity_{space}_{group}" for space in SPACES for group in ("rare", "frequent")}
     named |= {f"stability_{group}" for group in ("rare", "frequent")}
-    named |= {
-        f"parent_place_{space}_{group}" for space in ("keys", "residual", "embedding") for group in ("rare", "half")
-    }
+    named |= {f"parent_place_{space}_{group}" for space in (*SPACES, "embedding") for group in ("rare", "half")}
     named |= {"tv", "tv_balanced", "growth_scored_k", "radial_over_random_q", "first_mass", "sink_rate", "max_logit"}
     assert {name for name in named if numbers.get(name) is None} == set()
     assert numbers["loss_1x"] < measured.record["losses"][0]["loss"]
@@ -252,6 +261,59 @@ def test_the_loss_on_another_text(measured):
     assert measured.record["numbers"]["loss_other_text"] == pytest.approx(float(torch.stack(each).mean()), rel=1e-5)
 
 
+# ---------------------------------------------------------------------- the best temperature
+def loss_by_hand(trained, data, factor, beta):
+    """Held-out loss with all logits times beta, which a gain of the queries takes in; from the model's own logits."""
+    model = load_trained(trained)
+    with torch.no_grad():
+        for layer in model.model.layers:
+            layer.self_attn.q_norm.weight *= beta
+    length = factor * LENGTH
+    begins = np.linspace(0, len(data.held_out) - length - 1, max(1, TEMPERATURE_TOKENS // length)).astype(int)
+    each = []
+    for begin in dict.fromkeys(begins):
+        ids = torch.from_numpy(data.held_out[begin : begin + length + 1].astype(np.int64))
+        with torch.no_grad():
+            each.append(torch.nn.functional.cross_entropy(model(ids[None, :-1]).logits[0].double(), ids[1:]))
+    return float(torch.stack(each).mean())
+
+
+@pytest.fixture(scope="module")
+def sharp(trained, tmp_path_factory):
+    """A training whose attention matters, and is too sharp: queries made four times as long."""
+    path = Path(shutil.copytree(trained, tmp_path_factory.mktemp("sharp") / "run"))
+    found = open_training(path)
+    model = load_trained(found)
+    with torch.no_grad():
+        for layer in model.model.layers:
+            layer.self_attn.q_norm.weight *= 4
+            layer.self_attn.o_proj.weight *= 8
+    model.save_pretrained(str(found.checkpoint))
+    return found
+
+
+@pytest.mark.parametrize("factor", [1, 2, 4])
+def test_the_best_temperature_is_that_of_a_search_by_hand(world, sharp, factor, monkeypatch):
+    monkeypatch.setattr(module, "TEMPERATURE_TOKENS", 1024)
+    monkeypatch.setattr(sys.modules[__name__], "TEMPERATURE_TOKENS", 1024)
+    monkeypatch.setattr(module, "FACTORS", (factor,))
+    found = best_temperatures(sharp, world.data)
+    assert found.keys() == {f"best_beta_{factor}x", f"beta_gain_{factor}x"}
+    best = found[f"best_beta_{factor}x"]
+    assert 1 / 8 < best < 0.9  # inside, and not what it has
+    grid = {beta: loss_by_hand(sharp, world.data, factor, beta) for beta in (1, best, best * 0.9, best * 1.1)}
+    assert min(grid, key=grid.get) == best
+    assert found[f"beta_gain_{factor}x"] == pytest.approx(grid[1] - grid[best], abs=1e-6)
+    assert found[f"beta_gain_{factor}x"] > 0
+
+
+def test_looking_for_it_leaves_the_model_alone(world, sharp):
+    files = {file: file.read_bytes() for file in sharp.checkpoint.iterdir()}
+    first = best_temperatures(sharp, world.data)
+    assert best_temperatures(sharp, world.data) == first
+    assert {file: file.read_bytes() for file in sharp.checkpoint.iterdir()} == files
+
+
 def test_the_model_that_is_watched_is_at_rest(measured):
     model = load_trained(open_training(measured.path))
     assert not model.training
@@ -305,6 +367,7 @@ def test_killed_later(trained, again, tmp_path, monkeypatch, stage):
         monkeypatch.setattr(module, name, lambda _run: {})
     monkeypatch.setattr(module, "clusters", lambda _run: [])
     monkeypatch.setattr(module, "other_loss", lambda _trained: 1.0)
+    monkeypatch.setattr(module, "best_temperatures", lambda _trained, _data: {})
     monkeypatch.setattr(module, stage, kill)
     with pytest.raises(Planted, match="planted"):
         again(path)

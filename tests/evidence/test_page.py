@@ -14,8 +14,8 @@ from geomprobe.evidence.contrasts import t_interval
 from geomprobe.evidence.decisions import NEEDS
 from geomprobe.evidence.figures import PICTURES
 from geomprobe.evidence.page import FIGURES, HTML, MARKDOWN, write_evidence
-from geomprobe.evidence.records import read_records
-from geomprobe.evidence.tables import CONTRASTS, OF_LARGER, OF_NOISE, n_parameters
+from geomprobe.evidence.records import make_records, read_records
+from geomprobe.evidence.tables import CONTRASTS, OF_LARGER, OF_NOISE, _from_then_on, n_parameters, sink_table
 from geomprobe.evidence.telling import CLAIMS, QUANTITIES, confidence, interval, short, value
 from geomprobe.ledger.writing import WORDS
 from geomprobe.pages.wording import NOTHING, change, number
@@ -97,7 +97,7 @@ def section(folder, beginning):
 def test_tables_of_contrasts_say_what_the_csv_says(made_page, contrasts):
     assert tuple(contrasts.columns) == CONTRASTS
     for claim, own in contrasts.groupby("claim"):
-        (table,) = tables(section(made_page, f"{claim}:"))
+        table, *_ = tables(section(made_page, f"{claim}:"))  # others stand behind it
         shown = own[own["decides"] | (own["n_seeds"] > 0)].to_dict("records")
         assert len(table) - 1 == len(shown)
         for cells, row in zip(table[1:], shown, strict=True):
@@ -192,6 +192,60 @@ def test_sinks_of_idle_rows(made_page, numbers):
         assert row[1:3] == ["2", number(mine["idle_first_layer0"].mean())]
         assert row[6] == number(ratio)
         assert row[-1] == number(mine["gap_by_angle_layer0"].mean())
+
+
+def test_where_and_when_sinks_appear(made_page):
+    """Planted: a line from nothing to the last value, over 33 measured steps."""
+    _, table = tables(section(made_page, "H9:"))
+    rows = {(row[0], row[1], row[2]): row[3:] for row in table[1:]}
+    uniform = sum(1 / keys for keys in range(17, 513)) / 496
+    steps = sorted({round(733 * index / 32) for index in range(33)})
+
+    def begins(last):
+        return next(step for step in steps if 0.0069 + (last - 0.0069) * step / 733 >= 3 * uniform)
+
+    runs = read_records(made_page / "runs").one("long", "A0", "first_mass")
+    begun = [begins(last) for last in runs]
+    told = " to ".join(map(str, sorted({min(begun), max(begun)})))
+    assert rows["long", "0.002", "A0"] == ["3 of 3", number(runs.mean()), number(uniform), told, "733"]
+    assert rows["long", "0.002", "A1"][0] == "0 of 3"
+    assert rows["long", "0.002", "A1"][3] == NOTHING
+    assert {group for group, *_ in rows} == {"long", "micro", "nano", "stability"}  # these have curves
+    assert {rate for group, rate, _ in rows if group == "stability"} == {"0.0003", "0.01"}
+
+
+def test_a_sink_begins_where_it_stays():
+    curve = [(0, 0.5), (10, 0.01), (20, 0.3), (30, 0.4)]
+    assert _from_then_on(curve, 0.1) == 20
+    assert _from_then_on(curve, 0.005) == 0
+    assert _from_then_on(curve, 0.35) == 30
+    assert _from_then_on([*curve, (40, 0.05)], 0.1) is None
+
+
+def test_diverged_runs_have_no_sink():
+    whole = made_group("nano", ["A0"], 3, planted={"A0": {"first_mass": 0.2}})
+    whole["nano-A0-s1"]["numbers"]["diverged"] = 1.0
+    (row,) = sink_table(make_records(whole)).to_dict("records")
+    assert (row["n_runs"], row["n_sinks"]) == (2, 2)
+
+
+def test_the_best_temperature_by_context_length(made_page, numbers):
+    _, table = tables(section(made_page, "C8:"))
+    assert [row[0] for row in table[1:]] == ARMS
+    for row in table[1:]:
+        own = numbers[(numbers["group"] == "nano") & (numbers["arm"] == row[0])]
+        assert row[1] == str(len(own))
+        betas = [own[f"best_beta_{factor}x"] for factor in (1, 2, 4)]
+        assert row[2:5] == [f"{beta.mean():.4f} ({number(beta.std())})" for beta in betas]
+        assert row[5:] == [number(own[f"beta_gain_{factor}x"].mean()) for factor in (1, 2, 4)]
+
+
+def test_without_temperatures_there_is_no_table(stubbed, tmp_path):
+    bare = {f"{name}_{factor}x": None for name in ("best_beta", "beta_gain") for factor in (1, 2, 4)}
+    arms = ("A1", "A6", "A7")
+    runs = written(made_group("nano", arms, 2, planted=dict.fromkeys(arms, bare)), tmp_path / "runs")
+    write_evidence(runs, tmp_path)
+    assert len(tables(section(tmp_path, "C8:"))) == 1
 
 
 def test_what_was_trained(made_page):

@@ -253,9 +253,10 @@ def test_shams_of_both_gauges_are_left_out(tmp_path):
 
 # ---------------------------------------------------------------------- renamed words
 def ranked(places):
-    """A row a word, space and layer, from (rare, space, vector, layer, place)."""
-    columns = ["rare", "space", "vector", "layer", "place"]
-    return pd.DataFrame(places, columns=columns).assign(hit=lambda table: table["place"] == 0)
+    """A row a word, space and layer, from (rare, space, vector, layer, place), and the gauge if it is not raw."""
+    columns = ["rare", "space", "vector", "layer", "place", "gauge"]
+    rows = [row if len(row) == len(columns) else (*row, "raw") for row in places]
+    return pd.DataFrame(rows, columns=columns).assign(hit=lambda table: table["place"] == 0)
 
 
 PLACES = [
@@ -267,6 +268,8 @@ PLACES = [
     *[(True, "content", "k", 2, place) for place in (0.25, 0.125)],
     *[(True, "content", "q", 1, 0.7), (False, "content", "q", 2, 0.7)],
     *[(False, "content", "k", 2, 0.0), (False, "content", "k", 1, 0.0)],
+    *[(True, "content", "k", 0, 0.9, "balanced"), (True, "content", "k", 1, 0.625, "balanced")],
+    *[(False, "content", "k", 2, 0.5, "balanced"), (False, "content", "k", 2, 0.0, "balanced")],
     *[(True, "residual", "", 1, 0.375), (False, "residual", "", 1, 0.0), (False, "residual", "", 2, 1.0)],
 ]
 
@@ -275,6 +278,8 @@ def test_parents_by_group_and_space():
     """Layer 0 is left out, but for the embedding, which is before it; so are queries."""
     assert of_renamed(ranked(PLACES)) == {
         **{"parent_place_keys_rare": 0.125, "parent_hit_keys_rare": 0.25},
+        **{"parent_place_keys_balanced_rare": 0.625, "parent_hit_keys_balanced_rare": 0.0},
+        **{"parent_place_keys_balanced_half": 0.25, "parent_hit_keys_balanced_half": 0.5},
         **{"parent_place_residual_rare": 0.375, "parent_hit_residual_rare": 0.0},
         **{"parent_place_embedding_rare": 0.25, "parent_hit_embedding_rare": 0.5},
         **{"parent_place_keys_half": 0.0, "parent_hit_keys_half": 1.0},
@@ -286,7 +291,7 @@ def test_parents_by_group_and_space():
 def test_parents_of_a_group_that_has_none():
     found = of_renamed(ranked([row for row in PLACES if not row[0]]))
     assert all(math.isnan(value) == name.endswith("_rare") for name, value in found.items())
-    assert len(found) == 12
+    assert len(found) == 16
 
 
 # ---------------------------------------------------------------------- an analysis
@@ -310,6 +315,7 @@ def save_vectors(path, types, rng, words=None):
     """As an analysis writes them: a block a space and layer, and in what order the words stand."""
     words = types.loc[types["category"] != "", "word"].tolist() if words is None else words
     blocks = {f"content.{v}.{at}": (len(words), HEADS[v], WIDTH) for v in HEADS for at in range(LAYERS)}
+    blocks |= {f"content_balanced.k.{at}": (len(words), HEADS["k"], WIDTH) for at in range(LAYERS)}
     blocks |= {f"residual.x.{at}": (len(words), 1, WIDTH) for at in range(LAYERS)}
     blocks |= {"embedding.x.-1": (len(words), 1, WIDTH)}
     (path / "vectors").mkdir(exist_ok=True)
@@ -382,21 +388,32 @@ def test_classes_of_an_analysis(analysed, numbers):
     assert numbers["norm_lift_function"] == pytest.approx(mean(own.norm_lift))
 
 
+def test_what_the_first_position_has_more(analysed, numbers):
+    table = analysed.tables["class_split"]
+    for gauge, end in (("raw", ""), ("balanced", "_balanced")):
+        rows = table[(table.token_class == "first") & (table.gauge == gauge)]
+        assert len(rows) == LAYERS * HEADS["q"]
+        for name, column in (("", "class_sink"), ("_by_length", "norm_part"), ("_by_angle", "angle_part")):
+            assert numbers[f"first_lead{name}{end}"] == pytest.approx(mean(rows[column])), (name, gauge)
+
+
 COLUMNS = ("auc", "auc_shuffled", "kappa", "silhouette", "knn_purity", "anisotropy", "participation_ratio")
 SPACES = {
-    "keys": ("content", "k", LAYERS - 1),
-    "queries": ("content", "q", LAYERS - 1),
-    "residual": ("residual", "", LAYERS - 1),
-    "embedding": ("embedding", "", 1),
-    "contexts": ("context", "", 1),
+    "keys": ("content", "k", LAYERS - 1, "raw"),
+    "keys_balanced": ("content", "k", LAYERS - 1, "balanced"),
+    "queries": ("content", "q", LAYERS - 1, "raw"),
+    "residual": ("residual", "", LAYERS - 1, "raw"),
+    "embedding": ("embedding", "", 1, "raw"),
+    "contexts": ("context", "", 1, "raw"),
 }
 
 
 @pytest.mark.parametrize("name", SPACES)
 def test_clusters_past_the_first_layer(analysed, numbers, name):
     table = analysed.tables["clusters"]
-    space, vector, n = SPACES[name]
-    rows = table[(table.space == space) & (table.vector == vector) & (table["head"] == -1) & (table.layer != 0)]
+    space, vector, n, gauge = SPACES[name]
+    own = table[(table.space == space) & (table.vector == vector) & (table.gauge == gauge)]
+    rows = own[(own["head"] == -1) & (own.layer != 0)]
     assert len(rows) == n
     for column in COLUMNS:
         assert numbers[f"{column}_{name}"] == pytest.approx(mean(rows[column])), column
@@ -407,13 +424,13 @@ def test_clusters_of_one_layer(tmp_path):
     """It is the first and the last: there is nothing past it."""
     run = with_words(write_synthetic_run(tmp_path, qk_norm=False, n_layers=1))
     table = run.tables["clusters"]
-    rows = table[(table.vector == "k") & (table["head"] == -1)]
+    rows = table[(table.vector == "k") & (table.gauge == "raw") & (table["head"] == -1)]
     assert [dict(clusters(run))["auc_keys"]] == rows.auc.tolist()
 
 
 def test_neighbours_of_rare_and_frequent_words(analysed, numbers):
     table = analysed.tables["neighbours"]
-    past = table[(table.space == "content") & (table.vector == "k") & (table.layer > 0)]
+    past = table[(table.space == "content") & (table.vector == "k") & (table.gauge == "raw") & (table.layer > 0)]
     for column in ("self_retrieval_mrr", "stability", "rare_neighbour_share"):
         for band, end in ((0, "rare"), (9, "frequent")):
             rows = past[past.frequency_band == band]
@@ -438,7 +455,7 @@ def vectors_of(run):
 def test_purity_of_rare_and_frequent_words(analysed, numbers):
     words = [word for word, name in analysed.tables["types"][["word", "category"]].to_numpy() if name]
     vectors = vectors_of(analysed)
-    for name, stem in (("keys", "content.k"), ("residual", "residual.x")):
+    for name, stem in (("keys", "content.k"), ("keys_balanced", "content_balanced.k"), ("residual", "residual.x")):
         rare, frequent = thirds_by_hand(analysed, words, [vectors[f"{stem}.{at}"] for at in range(1, LAYERS)])
         assert numbers[f"purity_{name}_rare"] == pytest.approx(rare)
         assert numbers[f"purity_{name}_frequent"] == pytest.approx(frequent)
@@ -489,8 +506,8 @@ def test_an_analysis_without_neighbours(tmp_path, numbers):
 
 def test_an_analysis_of_one_gauge(tmp_path, numbers):
     run = write_synthetic_run(tmp_path, qk_norm=False)
-    split = run.tables["split"]
-    found = of_analysis(rewrite(run, split=split[split.gauge == "raw"], clusters=None, neighbours=None))
+    raw = {name: table[table.gauge == "raw"] for name, table in run.tables.items() if name in ("split", "class_split")}
+    found = of_analysis(rewrite(run, **raw, clusters=None, neighbours=None))
     assert not [name for name in found if name.endswith("_balanced")]
     assert found["norm_share"] == numbers["norm_share"]
 
@@ -502,7 +519,7 @@ def test_bands_that_are_empty_are_passed_over(tmp_path, numbers):
     table.loc[table.frequency_band == 0, "stability"] = math.nan
     table.loc[table.frequency_band < 9, "self_retrieval_mrr"] = math.nan
     found = of_analysis(rewrite(run, neighbours=table, clusters=None))
-    past = table[(table.space == "content") & (table.vector == "k") & (table.layer > 0)]
+    past = table[(table.space == "content") & (table.vector == "k") & (table.gauge == "raw") & (table.layer > 0)]
     assert found["stability_rare"] == pytest.approx(mean(past[past.frequency_band == 1].stability))
     assert found["stability_frequent"] == numbers["stability_frequent"]
     assert not {"self_retrieval_mrr_rare", "self_retrieval_mrr_frequent"} & set(found)

@@ -262,9 +262,14 @@ def planted(crowded, tmp_path_factory):
 
 def test_a_row_a_word_and_cell(untouched, crowded):
     n_layers, heads = SMALL["num_hidden_layers"], {"k": 2, "q": 4}
-    cells = {("embedding", "", -1, -1)} | {("residual", "", layer, -1) for layer in range(n_layers)}
-    cells |= {("content", v, layer, head) for layer in range(n_layers) for v in "qk" for head in range(heads[v])}
-    keys = ["space", "vector", "layer", "head"]
+    cells = {("embedding", "", -1, -1, "raw")} | {("residual", "", layer, -1, "raw") for layer in range(n_layers)}
+    cells |= {
+        ("content", v, layer, head, gauge)
+        for v, gauge in (("q", "raw"), ("k", "raw"), ("k", "balanced"))
+        for layer in range(n_layers)
+        for head in range(heads[v])
+    }
+    keys = ["space", "vector", "layer", "head", "gauge"]
     assert set(untouched[keys].itertuples(index=False, name=None)) == cells
     assert len(untouched) == MANY * len(cells)
     for _, rows in untouched.groupby(keys):
@@ -300,7 +305,8 @@ def test_ranks_are_those_of_the_vectors_at_the_last_token(model, untouched, crow
             for vector, projection in (("q", layer.self_attn.q_proj), ("k", layer.self_attn.k_proj)):
                 for head, part in enumerate(projection(normed).split(SMALL["head_dim"], dim=-1)):
                     made["content", vector, at, head] = part
-    found = dict(iter(untouched.groupby(["space", "vector", "layer", "head"])["place"]))
+    raw = untouched[untouched["gauge"] == "raw"]
+    found = dict(iter(raw.groupby(["space", "vector", "layer", "head"])["place"]))
     assert found.keys() == made.keys()
     for key, x in made.items():
         # Rounding may swap two parents that stand equally near.
