@@ -114,7 +114,8 @@ class Analysis:
         if self.words is not None:
             known = self.words.described()
             with job.step("directions", f"watching {known['n_types']} words in {known['n_contexts']:,} contexts"):
-                result = self.words.run(self.subject.model, spec, self.notebook, folder.state, job.reporter)
+                half = self.corpus.ids[: self.corpus.n_windows // 2]  # as `split` fixes its gauge
+                result = self.words.run(self.subject.model, spec, self.notebook, folder.state, job.reporter, half)
                 tables |= result.tables
         with job.step("tables", "writing tables"):
             files = folder.write_tables({**tables, "parity": self.parity}, csv=csv)

@@ -18,6 +18,7 @@ from geomprobe.attention.stages import Notebook
 from geomprobe.collection import Collection
 from geomprobe.corpus.contexts import ContextPlan, Contexts, find_contexts
 from geomprobe.corpus.sources import Source
+from geomprobe.key_gauges import kept_gauges, key_gauges
 from geomprobe.labels import ALL_HEADS, RAW, WHOLE_MODEL
 from geomprobe.probes.typed import Cell, TypeProbe
 from geomprobe.progress import Reporter
@@ -27,6 +28,7 @@ from geomprobe.stats.maps import flat_map
 from geomprobe.stats.nearest import hub_counts, neighbours
 
 TOKENS_A_PASS: Final = 2048
+GAUGES_FILE: Final = "gauges.safetensors"
 RARE_WORDS: Final = 12  # whose neighbours are written out
 LISTED: Final = 10  # neighbours of each
 
@@ -81,10 +83,33 @@ class WordStudy:
             "sha256": self.sha256,
         }
 
-    def run(self, model: Any, spec: ModelSpec, notebook: Notebook, folder: Path, reporter: Reporter) -> "WordResult":
-        """The pass and the statistics."""
-        collection = Collection(spec, self.contexts, folder)
+    def run(
+        self,
+        model: Any,
+        spec: ModelSpec,
+        notebook: Notebook,
+        folder: Path,
+        reporter: Reporter,
+        calibration: NDArray[np.int64],
+    ) -> "WordResult":
+        """The pass and the statistics.
+
+        Parameters
+        ----------
+        model, spec, notebook
+            As `examine` has them.
+        folder : Path
+            What a stopped pass needs to go on.
+        reporter : Reporter
+        calibration : ndarray (window, token)
+            Windows of text that fix the balanced gauge; without any there is none.
+        """
         length = self.contexts.ids.shape[1]
+        batch_size = max(1, TOKENS_A_PASS // calibration.shape[1])
+        gauges = kept_gauges(
+            folder / GAUGES_FILE, lambda: key_gauges(model, spec, calibration, notebook, batch_size=batch_size)
+        )
+        collection = Collection(spec, self.contexts, folder, gauges)
         if collection.resume():
             reporter.say(f"going on from context {collection.done}")
         with reporter.bar("words", self.contexts.n_contexts, done=collection.done) as bar:

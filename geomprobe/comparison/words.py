@@ -15,6 +15,7 @@ from geomprobe import tables
 from geomprobe.comparison.measured import Measured
 from geomprobe.comparison.quantities import AUC
 from geomprobe.comparison.sides import WHOLE, Sides
+from geomprobe.labels import BALANCED
 from geomprobe.run.reading import Run
 from geomprobe.stats.angles import cosines
 from geomprobe.stats.pairs import Pairs, auc, draws_of_types, paired_auc
@@ -23,10 +24,11 @@ Floats = NDArray[np.float64]
 AUC_DRAWS: Final = 400
 FILE: Final = "vectors/clusters.safetensors"
 # Queries cost as much as all others, and say as keys.
-SPACES: Final = {"content": "k", "content_balanced": "k", "residual": "", "embedding": ""}
+IN_BALANCED: Final = f"content_{BALANCED}"
+SPACES: Final = {"content": "k", IN_BALANCED: "k", "residual": "", "embedding": ""}
 TITLES: Final = {
     "content": "AUC of categories, keys",
-    "content_balanced": "AUC of categories, keys, balanced gauge",
+    IN_BALANCED: "AUC of categories, keys",
     "residual": "AUC of categories, residual stream",
     "embedding": "AUC of categories, input embedding",
 }
@@ -111,6 +113,8 @@ def separations(sides: Sides, nouns: Nouns, report: Callable[[int, int], object]
     drawn = draws_of_types(nouns.n, AUC_DRAWS, np.random.default_rng(0))
     blocks = [_blocks(run) for run in sides.runs]
     shared = set.intersection(*({space for space, _ in own.values()} for own in blocks))
+    if not all(_layers(own, IN_BALANCED) == _layers(own, "content") for own in blocks):
+        shared.discard(IN_BALANCED)  # means over other layers would be held beside those in the raw gauge
     wanted = [{name: key for name, key in own.items() if key[0] in shared} for own in blocks]
     total = sum(len(own) for own in wanted)
     found: list[dict[tuple[str, int], tuple[float, Floats]]] = []
@@ -139,7 +143,8 @@ def separations(sides: Sides, nouns: Nouns, report: Callable[[int, int], object]
                         place,
                         np.array([estimate for estimate, _ in both]),
                         np.stack([draws for _, draws in both]),
-                        token_class=space,
+                        gauge=BALANCED if space == IN_BALANCED else "",
+                        token_class="content" if space == IN_BALANCED else space,
                         n_types=nouns.n,
                         note=note,
                     )
@@ -166,6 +171,10 @@ def _blocks(run: Run) -> dict[str, tuple[str, int]]:
             if SPACES.get(space) == vector.replace("x", ""):
                 found[name] = space, int(layer)
     return found
+
+
+def _layers(blocks: Mapping[str, tuple[str, int]], space: str) -> set[int]:
+    return {layer for own, layer in blocks.values() if own == space}
 
 
 def _matrices(

@@ -10,7 +10,7 @@ from geomprobe.evidence.telling import noise_told, short
 from geomprobe.ledger.thresholds import of
 from geomprobe.pages.page import PageFigure
 from geomprobe.pages.sections import PageTable
-from geomprobe.pages.wording import NOTHING, change, number
+from geomprobe.pages.wording import NOTHING, change, coded, number
 from geomprobe.tables import count
 
 
@@ -70,16 +70,21 @@ def idle_section(evidence: Evidence, figures: Mapping[str, PageFigure]) -> Secti
     if not len(table):
         return Section("backcopy", "Where idle attention rests", [*blocks, figures["backcopy"]])
     rows = [
-        [str(row["arm"]), str(row["n_seeds"]), *(number(row[name]) for name in tables.OF_IDLE)]
+        [
+            *(str(row[name]) for name in ("group", "arm", "layer", "n_seeds", "n_copying")),
+            *(number(row[name]) for name in tables.OF_IDLE),
+        ]
         for row in tables.rows_of(table)
     ]
-    columns = ["arm", "seeds", "first, idle", "uniform", "first, at triggers", "token before, at triggers"]
-    columns += ["key length", "value length", "cosine, first", "cosine, others", "gap by length", "gap by angle"]
+    columns = ["group", "arm", "layer", "seeds", "that copy", "first, idle", "uniform", "first, at triggers"]
+    columns += ["token before, at triggers", "key length", "value length", "cosine, first", "cosine, others"]
+    columns += ["gap by length", "gap by angle"]
     caption = (
-        "Means over seeds. Attention on the first position of idle rows, what uniform attention gives, the same of "
-        "trigger rows, and these rows' attention on the token that they must copy; length of the first key and value "
-        "over that of the others; cosine to the query; logit of the first key less the mean of the others', in its two "
-        "parts."
+        "Means over seeds; that copy: seeds that learned the task, with more than .6 of the attention of trigger rows "
+        "on the token that they must copy. Attention on the first position of idle rows, what uniform attention gives, "
+        "the same of trigger rows, and these rows' attention on the token that they must copy; length of the first key "
+        "and value over that of the others; cosine to the query; logit of the first key less the mean of the others', "
+        "in its two parts."
     )
     page = PageTable("backcopy", "Sinks of idle rows", caption, columns, rows)
     return Section("backcopy", "Where idle attention rests", [*blocks, figures["backcopy"], page])
@@ -87,8 +92,10 @@ def idle_section(evidence: Evidence, figures: Mapping[str, PageFigure]) -> Secti
 
 def sink_page(evidence: Evidence) -> list[Block]:
     """At which step, size and learning rate sinks appear in each arm."""
-    rows = []
-    for row in tables.rows_of(tables.sink_table(evidence.records)):
+    table, rows = tables.sink_table(evidence.records), []
+    if not len(table):
+        return []
+    for row in tables.rows_of(table):
         steps = {int(step) for step in (row["first_step"], row["last_step"]) if step == step}
         when = " to ".join(f"{step:,}" for step in sorted(steps)) or NOTHING
         rows.append(
@@ -105,9 +112,10 @@ def sink_page(evidence: Evidence) -> list[Block]:
         )
     caption = (
         f"A run has a sink where at its end the first position gets at least {of('H9', 'entry'):g} times what uniform "
-        "attention gives it, on held-out sequences of the training length, mean over rows, heads and layers; from "
-        "step: the first measured one from which on that is so, over the runs with a sink. Size and tokens of each "
-        "group are in the table of groups. Runs that diverged are left out."
+        "attention gives it, on two held-out sequences of the training length, mean over rows from 16 on, heads and "
+        "layers (the claim itself is decided on the whole text, from the mean of its arm); from step: the first "
+        "measured one from which on that is so, over the runs with a sink. Size and tokens of each group are in the "
+        "table of groups. Runs that diverged are left out."
     )
     columns = ["group", "rate", "arm", "with a sink", "attention on the first", "uniform", "from step", "of steps"]
     return [PageTable("sinks", "Where and when sinks appear", caption, columns, rows)]
@@ -130,11 +138,33 @@ def temperature_page(evidence: Evidence) -> list[Block]:
     columns = ["arm", "seeds", *(f"β* at {factor}×" for factor in tables.FACTORS)]
     columns += [f"gain at {factor}×" for factor in tables.FACTORS]
     caption = (
-        "β*: the number between 1/8 and 8 by which all logits of all layers must be multiplied for the least held-out "
-        "loss, at one, two and four times the training length (1: the model's own temperature is the best): mean over "
-        "seeds (sd over seeds). Gain: what that takes off the loss, nats a token."
+        "β*: the number between 1/32 and 32 by which all logits of all layers must be multiplied for the least "
+        "held-out loss, at one, two and four times the training length, on the same tokens (1: the model's own "
+        "temperature is the best): geometric mean over seeds (sd of its log). Gain: what that takes off the loss on "
+        "the tokens on which it was looked for, nats a token."
     )
     return [PageTable("temperature", "The best temperature by context length", caption, columns, rows)]
+
+
+def length_section(evidence: Evidence) -> Section:
+    """What the articles say first of all, that lengths make tokens loud: what twins have of it."""
+    title = "Do lengths make tokens loud?"
+    table = tables.length_table(evidence.records)
+    told = (
+        "The articles' first claims are that without a QK norm tokens become important by their length (C1), and that "
+        "function words become sinks by it (C2). They are decided on any checkpoint, released ones too, by "
+        f"{coded('geomprobe claims')}; here stands what twins have of them, and what the norm changes."
+    )
+    if not len(table):
+        return Section("lengths", title, [f"There are no twins of {PLAIN} and {NORMED} that have these numbers yet."])
+    rows = []
+    for row in tables.rows_of(table):
+        between = NOTHING if row["low"] != row["low"] else f"{change(row['low'])} to {change(row['high'])}"
+        cells = [number(row["plain"]), number(row["normed"]), str(row["n_seeds"]), change(row["estimate"]), between]
+        rows.append([str(row["group"]), short(str(row["quantity"])), *cells])
+    columns = ["group", "quantity", PLAIN, NORMED, "seeds", f"{NORMED} − {PLAIN}", "95% interval"]
+    caption = "Described, not decided: means over seeds, and the mean difference with an interval of Student's t."
+    return Section("lengths", title, [told, PageTable("lengths", "What lengths tell", caption, columns, rows)])
 
 
 def larger_section(evidence: Evidence) -> Section:

@@ -236,14 +236,17 @@ class Decision:
     @property
     def p(self) -> float:
         """Of the side that has more for it, as Holm's procedure wants it."""
-        if not self.tested:
-            return 1.0
+        return min(1.0, *self.sides) if self.tested else 1.0
+
+    @property
+    def sides(self) -> tuple[float, float]:
+        """For each side, that it speaks for the claim and against it, its p."""
         fors, againsts = [one.p_for() for one in self.deciding], [one.p_against() for one in self.deciding]
         if self.agree is any_for:  # one of several may speak alone, and pays for it
-            return min(1.0, min(fors) * len(fors), max(againsts))
+            return min(fors) * len(fors), max(againsts)
         if self.agree is all_for:
-            return min(1.0, max(fors), min(againsts) * len(againsts))
-        return min(1.0, max(fors), max(againsts))
+            return max(fors), min(againsts) * len(againsts)
+        return max(fors), max(againsts)
 
     def level_of(self, level: float) -> float:
         """The part of the level at which each contrast is asked: several of which one suffices share it."""

@@ -12,13 +12,14 @@ from numpy.typing import NDArray
 
 from geomprobe.evidence.contrasts import LEVEL, Contrast, Decision, Rule, all_for, any_for, both_all, t_interval
 from geomprobe.evidence.records import Records, at_equal_loss
-from geomprobe.ledger.endpoint import NOT_IDENTIFIED, NOT_TESTED, Verdict
+from geomprobe.ledger.endpoint import INCONCLUSIVE, NOT_IDENTIFIED, NOT_TESTED, REFUTED, SUPPORTED, Verdict
 from geomprobe.ledger.thresholds import of
 
 Floats = NDArray[np.float64]
 PLAIN, NORMED = "A0", "A1"
 SHORT, LONG, STABILITY = "nano", "long", "stability"  # the groups of the plan
 VERSUS = f"{NORMED} − {PLAIN}"
+_NEAR_CHANCE: Final = 0.35  # place of a parent among all, from which the words have hardly been learned
 _LEAD: Final = ("first_lead", "first_lead_by_length", "first_lead_by_angle")
 # The group and the arms without which a claim is not tested.
 NEEDS: Final[Mapping[str, tuple[str, tuple[str, ...]]]] = MappingProxyType(
@@ -37,7 +38,9 @@ NEEDS: Final[Mapping[str, tuple[str, tuple[str, ...]]]] = MappingProxyType(
 
 @dataclass(frozen=True, eq=False)
 class InGauges(Decision):
-    """A claim about lengths and angles: decided in each gauge by itself, and not identified where they disagree.
+    """A claim about lengths and angles, decided in each gauge by itself.
+
+    Not identified where one gauge speaks for it and another against it; where one says neither, neither is said.
 
     Attributes
     ----------
@@ -49,10 +52,11 @@ class InGauges(Decision):
 
     @property
     def p(self) -> float:
-        """Both gauges must say so."""
+        """Both gauges must say so, and the same."""
         if not self.tested:
             return 1.0
-        return max(Decision(self.claim, self.title, own, self.agree).p for own in self.gauges)
+        sides = [Decision(self.claim, self.title, own, self.agree).sides for own in self.gauges]
+        return min(max(side) for side in zip(*sides, strict=True))
 
     def level_of(self, level: float) -> float:
         """The part of the level at which each contrast is asked: as many share it as a gauge has."""
@@ -64,7 +68,9 @@ class InGauges(Decision):
             return NOT_TESTED
         asked = self.level_of(level)
         said = {self.agree([one.speaks(asked) for one in own]) for own in self.gauges}
-        return said.pop() if len(said) == 1 else NOT_IDENTIFIED
+        if {SUPPORTED, REFUTED} <= said:
+            return NOT_IDENTIFIED
+        return said.pop() if len(said) == 1 else INCONCLUSIVE
 
 
 def decide(records: Records) -> list[Decision]:
@@ -98,6 +104,8 @@ def _inflation(records: Records) -> Decision:
         Contrast(name, f"{PLAIN}, less 1", records.one(SHORT, PLAIN, name).to_numpy(float) - 1, radial)
         for name in ("radial_over_random_k", "radial_over_random_q")
     ]
+    keys, queries = (records.one(SHORT, PLAIN, f"growth_scored_{vector}") for vector in "kq")
+    contrasts.append(Contrast("growth_both", PLAIN, ((keys + queries) / 2).dropna().to_numpy(float)))
     for vector in "kq":
         for name in (f"growth_projected_{vector}", f"growth_scored_{vector}", f"turn_{vector}"):
             contrasts.append(Contrast(name, VERSUS, records.paired(SHORT, NORMED, PLAIN, name)))
@@ -107,7 +115,11 @@ def _inflation(records: Records) -> Decision:
         "The optimiser inflates lengths during training",
         tuple(contrasts),
         all_for,
-        note="Growth: slope of mean log length from a quarter of the steps on, per whole training.",
+        note=(
+            "Growth: slope of mean log length from a quarter of the steps on, per whole training. That of keys or of "
+            "queries alone is of the raw gauge; what they grow together no gauge changes, as it gives to keys what it "
+            "takes from queries."
+        ),
     )
 
 
@@ -150,8 +162,11 @@ def _constant_lengths(records: Records) -> Decision:
 def _gauges(
     raw: Sequence[Contrast], balanced: Sequence[Contrast], both: Sequence[Contrast] = ()
 ) -> tuple[tuple[Contrast, ...], ...]:
-    """The contrasts that decide in each gauge: in the balanced one those that have been measured, if any has."""
-    measured = [one for one in balanced if one.n]
+    """The contrasts that decide in each gauge: in the balanced one those that all seeds of the raw one have, if any.
+
+    Gauges are not held against each other on different seeds: records of an older version have one gauge.
+    """
+    measured = [one for one, own in zip(balanced, raw, strict=True) if one.n and one.n == own.n]
     return ((*raw, *both), (*measured, *both)) if measured else ((*raw, *both),)
 
 
@@ -189,7 +204,11 @@ def _tighter(records: Records) -> Decision:
     spaces = ("keys", "keys_balanced", "residual")
     shown = [f"auc_{space}" for space in (*spaces, "queries", "embedding")]
     shown += [f"{measure}_{space}" for measure in ("silhouette", "kappa") for space in spaces]
-    others = [Contrast(name, f"{VERSUS}, equal steps", records.paired(SHORT, NORMED, PLAIN, name)) for name in shown]
+    others = []
+    for name in (name for name in shown if not name.startswith("auc")):
+        read = at_equal_loss(records, SHORT, (PLAIN, NORMED), name)
+        others.append(Contrast(name, f"{VERSUS}, equal loss", (read[NORMED] - read[PLAIN]).to_numpy()))
+    others += [Contrast(name, f"{VERSUS}, equal steps", records.paired(SHORT, NORMED, PLAIN, name)) for name in shown]
     others += [Contrast("auc_contexts", PLAIN, records.one(SHORT, PLAIN, "auc_contexts").to_numpy())]
     return InGauges(
         "C4",
@@ -232,6 +251,7 @@ def _rare(records: Records) -> Decision:
         for arm in (PLAIN, NORMED):
             contrasts.append(Contrast(name, arm, records.one(SHORT, arm, name).to_numpy()))
     few = f"{_vocabulary(records)} has few rare words: the pseudo-rare ones, whose parent is known, carry this row."
+    few += _near_chance(records)
     return InGauges(
         "C5",
         "Rare tokens get better neighbourhoods with QK Norm",
@@ -240,6 +260,15 @@ def _rare(records: Records) -> Decision:
         note=f"{few} {_about_gauges(gauges)}".strip(),
         gauges=gauges,
     )
+
+
+def _near_chance(records: Records) -> str:
+    """Whether parents of pseudo-rare words stand where chance would put them: then the row can tell nothing."""
+    places = [records.one(SHORT, arm, "parent_place_keys_rare").mean() for arm in (PLAIN, NORMED)]
+    if not all(place > _NEAR_CHANCE for place in places):
+        return ""
+    told = " and ".join(f"{place:.2f}" for place in places)
+    return f" Their parents stand at {told} of all (chance: .5): these trainings teach them too little to tell."
 
 
 def _vocabulary(records: Records) -> str:
@@ -290,18 +319,24 @@ def _stability(records: Records) -> Decision:
     low, high = rates[0], rates[-1]
 
     def interaction(number: str) -> Floats:
-        at = [
-            records.one(STABILITY, PLAIN, number, rate) - records.one(STABILITY, NORMED, number, rate)
-            for rate in (high, low)
-        ]
-        return (at[0] - at[1]).dropna().to_numpy(float)
+        """The slope of the arms' difference over log rate, from all rates, times the range: (seed,)."""
+        gaps = pd.concat(
+            [
+                records.one(STABILITY, PLAIN, number, rate) - records.one(STABILITY, NORMED, number, rate)
+                for rate in rates
+            ],
+            axis=1,
+        ).dropna()
+        along = np.log(rates) - np.log(rates).mean()  # (rate,)
+        slope = gaps.to_numpy(float) @ along / (along**2).sum()
+        return slope * math.log(high / low)
 
     ratio = records.one(STABILITY, PLAIN, "max_logit", high) / records.one(STABILITY, NORMED, "max_logit", high)
     margin = of("C7b", "loss")
     contrasts = (
         Contrast(
             "loss_1x",
-            f"({PLAIN} − {NORMED}) at {high:g} less that at {low:g}",
+            f"{PLAIN} − {NORMED}, change from rate {low:g} to {high:g}",
             interaction("loss_1x"),
             Rule(f"supported: interval above 0; refuted: within ±{margin} nats (TOST)", above=0, none_within=margin),
         ),
@@ -315,15 +350,16 @@ def _stability(records: Records) -> Decision:
                 least=math.log(of("C7b", "logit_ratio")),
             ),
         ),
-        Contrast("n_spikes", f"({PLAIN} − {NORMED}) at {high:g} less that at {low:g}", interaction("n_spikes")),
+        Contrast("n_spikes", f"{PLAIN} − {NORMED}, change from rate {low:g} to {high:g}", interaction("n_spikes")),
     )
-    return Decision("C7b", title, contrasts, all_for, missing=_diverged(records, low, high))
+    note = f"The change is that of a line through {len(rates)} rates, over log rate."
+    return Decision("C7b", title, contrasts, all_for, missing=_diverged(records, rates), note=note)
 
 
-def _diverged(records: Records, low: float, high: float) -> str:
+def _diverged(records: Records, rates: Sequence[float]) -> str:
     """Which trainings have no loss to be compared; those that are left are the tamer ones, and would say too little."""
     said = []
-    for rate in (low, high):
+    for rate in rates:
         for arm in (PLAIN, NORMED):
             known = records.one(STABILITY, arm, "diverged", rate)
             if known.any():

@@ -153,8 +153,9 @@ def _about_clusters(evidence: Evidence) -> str:
     }
     return (
         "AUC of word categories (.5: chance) at the last saved steps of each run against the held-out loss there, mean "
-        "over heads and layers past the first. Rings: where both arms of a seed have had the same loss, read off the "
-        f"line between measured steps; {n['keys']} seeds in keys, {n['residual']} in the residual stream. "
+        "over heads and layers past the first; keys in the raw gauge (the balanced one is in the table). Rings: where "
+        "both arms of a seed have had the same loss, read off the line between measured steps; "
+        f"{n['keys']} seeds in keys, {n['residual']} in the residual stream. "
         f"{_of_main(evidence)}"
     )
 
@@ -162,9 +163,9 @@ def _about_clusters(evidence: Evidence) -> str:
 def _about_first_mass(evidence: Evidence) -> str:
     records, group = evidence.records, sink_group(evidence.records)
     return (
-        "Mean attention to position 0 of the queries from position 16 on, over heads and layers. Left: on two held-out "
-        "sequences of the training length; right: on the whole held-out text, in windows of another length, so that "
-        f"uniform attention (dotted) is another number there. {seeds_of(records, group, arms_of(records, group))}"
+        "Mean attention to position 0 over heads and layers. Left: of the queries from position 16 on, on two held-out "
+        "sequences of the training length; right: of all queries but the first, on 32 windows of held-out text, so "
+        f"that uniform attention (dotted) is another number there. {seeds_of(records, group, arms_of(records, group))}"
     )
 
 
@@ -279,7 +280,7 @@ PICTURES: Final = MappingProxyType(
             "Two panels by arm on log axes, a dot a seed, with the thresholds of C3 as dotted lines.",
             lambda evidence: (
                 "Median head, position 0 out, raw gauge; bars: means over seeds. Total variation (TV) is between the "
-                f"attention and a softmax of cosines at the best temperature. {_of_short(evidence)}"
+                f"attention and a softmax of cosines at the head's own mean temperature. {_of_short(evidence)}"
             ),
             _needs("k_log_sd"),
             _tall(4.2),

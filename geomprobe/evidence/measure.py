@@ -19,6 +19,8 @@ from geomprobe.corpus.sources import Document, Source, sotu
 from geomprobe.corpus.windows import WindowPlan, cut_windows
 from geomprobe.evidence.record import clusters, curves, losses, of_analysis, of_edits, of_renamed, of_training
 from geomprobe.evidence.renamed import parent_ranks
+from geomprobe.evidence.standing import MEASURED as RECORD
+from geomprobe.evidence.standing import VERSION
 from geomprobe.experiment import intervene
 from geomprobe.lab.backcopy import BackcopySupply, idle_sinks
 from geomprobe.lab.folder import TrainingFolder, write_json
@@ -32,8 +34,6 @@ from geomprobe.lab.train import finite
 from geomprobe.models.quiet import quiet_transformers
 from geomprobe.progress import Reporter
 
-RECORD: Final = "measured.json"
-VERSION: Final = 4  # of what is measured
 ON_THE_WAY: Final = 2  # saved steps before the last at which clusters are looked at, to compare at equal loss
 APART: Final = 0.9  # a step later than this share of the last says nothing new
 EDITS: Final = ("neutral_norm", "permute_norm", "swap_angle:permute_norm")
@@ -44,7 +44,7 @@ CHARACTERS: Final = 8  # of an address, for each token of a window: more than a 
 ROWS: Final = 8  # windows a forward pass over it
 FACTORS: Final = (1, 2, 4)  # of the training length, at which the best temperature is looked for
 TEMPERATURE_TOKENS: Final = 8192
-_LOG_BETA: Final = (-math.log(8), math.log(8))  # where it is looked for
+LARGEST_BETA: Final = 32.0  # it is looked for between this and its inverse
 
 
 def measure_run(path: Path, *, data: TextData | None, categories: Path | None, reporter: Reporter) -> dict[str, Any]:
@@ -88,6 +88,7 @@ def measure_run(path: Path, *, data: TextData | None, categories: Path | None, r
     record = {
         "version": VERSION,
         **{name: trained.manifest[name] for name in ("arm", "recipe", "fingerprint", "pair", "step", "tokens")},
+        "data": {name: value for name, value in trained.manifest["data"].items() if name.endswith("sha256")},
         "seconds": trained.manifest["seconds"],
         "threads": trained.manifest["threads"],
         "numbers": {name: finite(value) for name, value in numbers.items()},
@@ -143,8 +144,7 @@ def _on_the_way(trained: Trained, data: TextData, categories: Path | None, repor
         run = analyze(
             str(folder.step_path(step)),
             text=data.held_out_texts,
-            probes="clusters",
-            windows=2,
+            probes="clusters",  # the windows fix the balanced gauge alone: the same as at the end
             categories=categories,
             max_types=200,
             page=False,
@@ -197,8 +197,8 @@ def best_temperatures(trained: Trained, data: TextData) -> dict[str, float]:
     Returns
     -------
     dict
-        `best_beta_1x`, …: the number with the least held-out loss, in all layers at once, between 1/8 and 8 (1: the
-        model's own); `beta_gain_1x`, …: the loss less that, nats a token.
+        `best_beta_1x`, …: the number with the least held-out loss, in all layers at once, between 1/32 and 32 (1: the
+        model's own); `beta_gain_1x`, …: the loss less that, nats a token. All lengths read the same tokens.
     """
     model = load_trained(trained)
     recipe = read_recipe(trained.manifest["recipe"])
@@ -206,16 +206,19 @@ def best_temperatures(trained: Trained, data: TextData) -> dict[str, float]:
     attentions: list[Any] = list(attending(model).values())
     own = [attention.scaling for attention in attentions]
     found = {}
+    span = max(FACTORS) * recipe.length
+    spans = supply.held_out(span, max(1, TEMPERATURE_TOKENS // span))  # (sequence, span + 1)
     for factor in FACTORS:
         length = factor * recipe.length
-        ids = supply.held_out(length, max(1, TEMPERATURE_TOKENS // length))
+        ids = torch.cat([spans[:, begin : begin + length + 1] for begin in range(0, span, length)])
 
         def loss(log_beta: float, ids: torch.Tensor = ids, rows: int = max(1, ROWS // factor)) -> float:
             for attention, scaling in zip(attentions, own, strict=True):
                 attention.scaling = scaling * math.exp(log_beta)
             return _loss(model, ids, rows)
 
-        best = minimize_scalar(loss, bounds=_LOG_BETA, method="bounded", options={"xatol": 0.01})
+        widest = math.log(LARGEST_BETA)
+        best = minimize_scalar(loss, bounds=(-widest, widest), method="bounded", options={"xatol": 0.01})
         found[f"best_beta_{factor}x"] = math.exp(float(best.x))
         found[f"beta_gain_{factor}x"] = loss(0.0) - float(best.fun)
     return found

@@ -24,6 +24,7 @@ TITLE: Final = "Does QK Norm do what is said of it? What trained twins show"
 MARKDOWN: Final = "README.md"
 HTML: Final = "evidence.html"
 FIGURES: Final = "figures"
+PLAN: Final = "plan.yaml"
 _DIGITS: Final = "%.9g"  # those that rounding leaves alone
 
 
@@ -80,7 +81,9 @@ def write_evidence(records_folder: Path, out: Path) -> EvidencePage:
     files = [_write(out / FILES[name], _csv(table)) for name, table in written.items()]
     figures = draw(evidence, out / FIGURES)
     environment = _environment()
-    content = {"title": TITLE, "sections": sections(evidence, claims, figures, _typed(records_folder, out))}
+    plan = PLAN if (out / PLAN).is_file() else ""
+    made = sections(evidence, claims, figures, _typed(records_folder, out), plan)
+    content = {"title": TITLE, "sections": made}
     pages = [_write(out / name, environment.get_template(f"{name}.j2").render(content)) for name in (MARKDOWN, HTML)]
     drawn = tuple(out / figure.png for figure in figures.values() if figure.png)
     return EvidencePage(pages[0], pages[1], tuple(files), drawn, claims)

@@ -31,6 +31,14 @@ _KEYS: Final = {"content": "keys", f"content_{BALANCED}": "keys_balanced"}  # sp
 _BY_LAYER: Final = ("k", "k_balanced", "q", "residual")
 
 
+def uniform_first(length: int, begin: int = 1) -> float:
+    """What the first position has where causal rows look everywhere alike: mean over the rows from `begin` on.
+
+    Row t sees t + 1 positions. first_mass is over the rows from 1 on; growth looks from FROM_ROW on. NaN without rows.
+    """
+    return float((1 / np.arange(begin + 1, length + 1)).mean()) if length > begin else math.nan
+
+
 def of_analysis(run: Run) -> dict[str, float]:
     """Lengths, length against angle, logits, sinks, clusters and neighbours of a checkpoint."""
     numbers: dict[str, float] = {}
@@ -73,9 +81,7 @@ def _attention(run: Run) -> Iterator[tuple[str, float]]:
     yield "first_mass_max_head", float(sinks["first_mass"].max())
     for layer, rows in sinks.groupby("layer"):
         yield f"first_mass_layer{layer}", float(rows["first_mass"].mean())
-    firsts = run.tables["class_attention"]
-    firsts = firsts[firsts["token_class"] == FIRST]
-    yield "first_mass_uniform", float(firsts["uniform_share"].mean())
+    yield "first_mass_uniform", uniform_first(int(run.manifest["corpus"]["window"]))
     yield "sink_rate", tables.sink_rate(run)[0]
     function = run.tables["class_attention"]
     yield "class_sink_function", float(function.loc[function["token_class"] == "function", "class_sink"].mean())
@@ -86,9 +92,13 @@ def _attention(run: Run) -> Iterator[tuple[str, float]]:
 
 
 def _lead(run: Run) -> Iterator[tuple[str, float]]:
-    """What the first position's logit has more than that of content keys, parted into lengths and angles: means."""
+    """What the logits of the first position and of function words have more than content keys', in two parts: means."""
     table = run.tables["class_split"]
     for gauge, end in ((RAW, ""), (BALANCED, f"_{BALANCED}")):
+        words = table[(table["token_class"] == "function") & (table["gauge"] == gauge)]
+        if len(words):
+            yield f"class_sink_function_by_length{end}", float(words["norm_part"].mean())
+            yield f"class_sink_function_by_angle{end}", float(words["angle_part"].mean())
         rows = table[(table["token_class"] == FIRST) & (table["gauge"] == gauge)]
         if len(rows):
             yield f"first_lead{end}", float(rows["class_sink"].mean())

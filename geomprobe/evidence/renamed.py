@@ -11,12 +11,15 @@ from geomprobe.attention.spec import ModelSpec
 from geomprobe.attention.stages import Notebook
 from geomprobe.collection import Collection
 from geomprobe.corpus.contexts import CONTEXT, NO_BAND, Contexts, WordType
+from geomprobe.key_gauges import key_gauges
 from geomprobe.lab.renaming import Renamed, stands_alone
 from geomprobe.lab.text import TextData
 from geomprobe.stats.angles import cosines, type_vectors
 
 N_CONTEXTS: Final = 8  # of each of a word's two tokens
 TOKENS_A_PASS: Final = 4096
+GAUGE_WINDOWS: Final = 16  # of the held-out tokens, spread evenly, that fix the balanced gauge
+GAUGE_WINDOW: Final = 512
 _SEED: Final = 0
 _COLUMNS: Final = ("word", "rare", "space", "vector", "layer", "head", "gauge", "place", "hit")
 
@@ -70,6 +73,14 @@ def _windows(stream: NDArray, places: NDArray, token: int) -> list[NDArray]:
     return [np.append(stream[at - CONTEXT + 1 : at], token) for at in places]
 
 
+def gauge_windows(data: TextData) -> NDArray[np.int64]:
+    """Held-out tokens that fix the balanced gauge: (window, token); none where there are fewer than one window."""
+    stream = np.asarray(data.held_out)
+    whole = stream[: len(stream) // GAUGE_WINDOW * GAUGE_WINDOW].reshape(-1, GAUGE_WINDOW)
+    chosen = np.linspace(0, len(whole) - 1, min(GAUGE_WINDOWS, len(whole))).astype(int)
+    return whole[chosen].astype(np.int64)
+
+
 def parent_ranks(model: Any, spec: ModelSpec, notebook: Notebook, data: TextData, folder: Path) -> pd.DataFrame:
     """Where a word's parent stands among the parents of all renamed words, seen from its second token.
 
@@ -89,8 +100,10 @@ def parent_ranks(model: Any, spec: ModelSpec, notebook: Notebook, data: TextData
         other parents that lie nearer by cosine (0: its own is the nearest; chance .5), `hit` whether none does.
     """
     words, contexts = renamed_contexts(data)
-    collection = Collection(spec, contexts, folder)
     length = contexts.ids.shape[1]
+    batch_size = max(1, TOKENS_A_PASS // GAUGE_WINDOW)
+    gauges = key_gauges(model, spec, gauge_windows(data), notebook, batch_size=batch_size)
+    collection = Collection(spec, contexts, folder, gauges)
     collection.run(model, batch_size=max(1, TOKENS_A_PASS // length), notebook=notebook)
     n = len(words)
     rows = []

@@ -9,6 +9,7 @@ from geomprobe.evidence import tables
 from geomprobe.evidence.asides import (
     idle_section,
     larger_section,
+    length_section,
     losses_section,
     noise_section,
     sink_page,
@@ -56,7 +57,9 @@ _FOR: Final = {
 }
 
 
-def sections(evidence: Evidence, claims: pd.DataFrame, figures: Mapping[str, PageFigure], folder: str) -> list[Section]:
+def sections(
+    evidence: Evidence, claims: pd.DataFrame, figures: Mapping[str, PageFigure], folder: str, plan: str = ""
+) -> list[Section]:
     """All sections.
 
     Parameters
@@ -68,6 +71,8 @@ def sections(evidence: Evidence, claims: pd.DataFrame, figures: Mapping[str, Pag
         By name, missing ones too.
     folder : str
         Of the records, as a person in the page's folder would type it.
+    plan : str
+        The plan beside the page, if there is one.
     """
     contrasts = tables.contrast_table(evidence)
     return [
@@ -79,12 +84,13 @@ def sections(evidence: Evidence, claims: pd.DataFrame, figures: Mapping[str, Pag
             _claim(claim, contrasts[contrasts["claim"] == claim["claim"]], evidence, figures)
             for claim in tables.rows_of(claims)
         ),
+        length_section(evidence),
         losses_section(evidence, figures),
         idle_section(evidence, figures),
         larger_section(evidence),
         _limits(evidence),
         _words(contrasts),
-        _again(folder),
+        _again(folder, plan),
     ]
 
 
@@ -263,6 +269,10 @@ def _limits(evidence: Evidence) -> Section:
     short_of = _uneven(evidence)
     if short_of:
         lines.append(Item("Missing.", short_of))
+    versions = sorted({int(record.get("version", 0)) for record in records.whole.values()})
+    if len(versions) > 1:
+        told = f"Records are of versions {listing([str(one) for one in versions])} of what is measured"
+        lines.append(Item("Versions.", f"{told}: older ones lack some numbers; the same sweep measures them again."))
     gone = records.table.loc[records.table["diverged"] > 0, "name"] if "diverged" in records.table else pd.Series()
     if len(gone):
         lines.append(Item("Diverged.", f"{listing(sorted(gone))}: these have no final numbers."))
@@ -284,7 +294,7 @@ def _uneven(evidence: Evidence) -> str:
 
 
 def _words(contrasts: pd.DataFrame) -> Section:
-    used = set(contrasts["quantity"]) | set(tables.OF_NOISE) | set(tables.OF_LARGER)
+    used = set(contrasts["quantity"]) | set(tables.OF_NOISE) | set(tables.OF_LARGER) | set(tables.OF_LENGTH)
     lines = tuple(
         Item(f"{few[0].upper()}{few[1:]}", f"({coded(name)}): {said}.")
         for name, (few, said) in QUANTITIES.items()
@@ -293,16 +303,16 @@ def _words(contrasts: pd.DataFrame) -> Section:
     return Section("words", "What the quantities are", [lines])
 
 
-def _again(folder: str) -> Section:
+def _again(folder: str, plan: str) -> Section:
     return Section(
         "again",
         "How to make this again",
         [
             "This page, its tables and its pictures, from the records, in this folder:",
             Code(f"geomprobe evidence {folder} --out ."),
-            f"The records, from a plan of arms and seeds with {coded('measure: true')}; each run's "
-            f"{coded('measured.json')} becomes {coded('<run>.json')} among the records:",
-            Code("geomprobe sweep PLAN"),
+            f"The records, from a plan of arms and seeds with {coded('measure: true')} (at its head stands what it "
+            f"takes); they come to lie in {coded('SWEEP/records')}:",
+            Code(f"geomprobe sweep {plan or 'PLAN'} --out SWEEP"),
             f"The tables behind the page: {listing([coded(file) for file in FILES.values()])}.",
         ],
     )

@@ -13,10 +13,11 @@ from geomprobe.lab.arms import name_of
 
 TABLE: Final = "sweep.csv"
 FAILED: Final = "failed.txt"  # in a run's folder: the traceback of the last try
-# As geomprobe.lab.folder and geomprobe.evidence.measure name them, which import torch.
+# As geomprobe.lab.folder names them, which imports torch.
 BEGUN: Final = "begun.json"
 TRAINED: Final = "training.json"
 MEASURED: Final = "measured.json"
+VERSION: Final = 4  # of what is measured
 STATES: Final = ("waiting", "training", "trained", "measured", "failed", "in_the_way")
 COLUMNS: Final = (
     "job", "group", "arm", "seed", "rate", "state", "step", "n_steps", "held_out_loss", "seconds",
@@ -72,7 +73,8 @@ def _state(folder: Path, manifest: dict[str, Any] | None) -> str:
     if manifest is None:
         return "training"
     measured = _read(folder / MEASURED)
-    return "measured" if measured and measured.get("fingerprint") == manifest["fingerprint"] else "trained"
+    own = measured is not None and measured.get("fingerprint") == manifest["fingerprint"]
+    return "measured" if own and measured is not None and measured.get("version") == VERSION else "trained"
 
 
 def _saved_step(folder: Path) -> int:

@@ -9,7 +9,8 @@ import numpy as np
 import pandas as pd
 
 from geomprobe.evidence.contrasts import LEVEL, Contrast, Decision, holm, sign_flip_p, t_interval
-from geomprobe.evidence.decisions import NORMED, PLAIN, SHORT, decide
+from geomprobe.evidence.decisions import LONG, NORMED, PLAIN, SHORT, decide
+from geomprobe.evidence.record import uniform_first
 from geomprobe.evidence.records import Records
 from geomprobe.labels import FROM_ROW
 from geomprobe.ledger.endpoint import NOT_TESTED, Verdict
@@ -26,16 +27,18 @@ CONTRASTS: Final = (
 TWICE: Final = ("A4", "A2")  # the same function, trained twice: what differs between them is noise
 OF_NOISE: Final = (
     *(f"loss_{factor}x" for factor in FACTORS),
-    *("auc_keys", "auc_residual", "first_mass", "parent_place_keys_rare"),
+    *("auc_keys", "auc_keys_balanced", "auc_residual", "first_mass", "parent_place_keys_rare"),
 )
 OF_IDLE: Final = (
     *("idle_first", "idle_uniform", "trigger_first", "trigger_before", "key_ratio", "value_ratio"),
     *("cos_first", "cos_others", "gap_by_length", "gap_by_angle"),
 )
 OF_LARGER: Final = (
-    *("loss_1x", "auc_keys", "auc_residual", "parent_place_keys_rare", "k_log_sd", "tv", "norm_share"),
-    *("growth_scored_k", "growth_scored_q", "max_logit", "first_mass", "sink_rate"),
+    *("loss_1x", "auc_keys", "auc_keys_balanced", "auc_residual", "k_log_sd", "k_log_sd_balanced", "tv"),
+    *("tv_balanced", "norm_share", "norm_share_balanced", "growth_scored_k", "growth_scored_q", "max_logit"),
+    *("first_mass", "first_mass_uniform", "sink_rate", "first_lead", "first_lead_by_length", "first_lead_by_angle"),
 )
+_COPIES: Final = 0.6  # of a trigger row's attention on the token before it: such a run has learned to copy
 _ALONE: Final = 1e-9  # below it a spread is what rounding leaves
 
 
@@ -154,24 +157,33 @@ def noise_table(records: Records) -> pd.DataFrame:
 
 
 def idle_table(records: Records) -> pd.DataFrame:
-    """The sinks of Backcopy: a row an arm; mean over seeds of each of OF_IDLE, and its sd (`idle_first_sd`)."""
+    """The sinks of Backcopy: a row a group (layers of the model), arm and layer.
+
+    Columns: group, arm, layer, n_seeds, mean over seeds of each of OF_IDLE and its sd (`idle_first_sd`), n_copying: the
+    seeds that learned the task, whose trigger rows look at the token before them more than at all others together.
+    """
     rows = []
-    for arm in arms_of(records, BACKCOPY):
-        values = idle(records, arm)
-        row: dict[str, Any] = {"arm": arm, "n_seeds": len(values)}
-        for name in OF_IDLE:
-            known = values[name].dropna().to_numpy(float)
-            row |= {name: mean(known), f"{name}_sd": spread(known)}
-        rows.append(row)
+    for group in sorted({group for group in records.table["group"] if str(group).startswith(BACKCOPY)}):
+        for arm in arms_of(records, group):
+            n_layers = max(records.whole[name]["recipe"]["size"]["layers"] for name in records.rows(group, arm)["name"])
+            copying = np.max([idle(records, arm, group, at)["trigger_before"] for at in range(n_layers)], axis=0)
+            for layer in range(n_layers):
+                values = idle(records, arm, group, layer)
+                row: dict[str, Any] = {"group": group, "arm": arm, "layer": layer, "n_seeds": len(values)}
+                row["n_copying"] = int((copying > _COPIES).sum())
+                for name in OF_IDLE:
+                    known = values[name].dropna().to_numpy(float)
+                    row |= {name: mean(known), f"{name}_sd": spread(known)}
+                rows.append(row)
     return pd.DataFrame(rows)
 
 
-def idle(records: Records, arm: str) -> pd.DataFrame:
-    """The sinks of an arm's Backcopy runs: a row a seed, with OF_IDLE as columns."""
-    rows = records.rows(BACKCOPY, arm)
+def idle(records: Records, arm: str, group: str = BACKCOPY, layer: int = 0) -> pd.DataFrame:
+    """The sinks of an arm's Backcopy runs in a layer: a row a seed, with OF_IDLE as columns."""
+    rows = records.rows(group, arm)
 
     def column(name: str) -> pd.Series:
-        full = f"{name}_layer0"
+        full = f"{name}_layer{layer}"
         return rows[full].astype(float) if full in rows else pd.Series(math.nan, index=rows.index)
 
     made = {name: column(name) for name in OF_IDLE if not name.endswith("_ratio")}
@@ -193,7 +205,7 @@ def sink_table(records: Records) -> pd.DataFrame:
     for key, own in records.table.groupby(["group", "rate", "arm"], sort=True):
         whole = [records.whole[str(name)] for name in own["name"]]
         length = int(whole[0]["recipe"]["length"])
-        uniform = float((1 / np.arange(FROM_ROW + 1, length + 1)).mean())
+        uniform = uniform_first(length, FROM_ROW)
         known = [curve for one in whole if (curve := _first_masses(one))]
         if not known:
             continue
@@ -236,8 +248,8 @@ def _from_then_on(curve: Sequence[tuple[int, float]], least: float) -> int | Non
 def temperature_table(records: Records) -> pd.DataFrame:
     """The best temperature of each arm of the short trainings: mean over seeds and sd.
 
-    Columns: arm, n_seeds, and for 1, 2 and 4 times the training length `best_beta_1x`, `best_beta_1x_sd`,
-    `beta_gain_1x`.
+    Columns: arm, n_seeds, and for 1, 2 and 4 times the training length `best_beta_1x` (geometric mean),
+    `best_beta_1x_sd` (of its log), `beta_gain_1x`.
     """
     rows = []
     for arm in arms_of(records, SHORT):
@@ -249,20 +261,56 @@ def temperature_table(records: Records) -> pd.DataFrame:
         if all(len(one) for one in values.values()):
             row: dict[str, Any] = {"arm": arm, "n_seeds": min(len(one) for one in values.values())}
             for name, one in values.items():
-                row |= {name: mean(one), f"{name}_sd": spread(one)}
+                beta = name.startswith("best_beta")
+                row |= {name: math.exp(mean(np.log(one))) if beta else mean(one)}
+                row |= {f"{name}_sd": spread(np.log(one)) if beta else spread(one)}
             rows.append(row)
     return pd.DataFrame(rows)
+
+
+# Of the claims C1 and C2, which `geomprobe claims` decides on any checkpoint: what twins have of them.
+OF_LENGTH: Final = (
+    *("norm_share", "norm_share_balanced", "norm_attention_rho", "norm_attention_rho_balanced", "edit_ratio"),
+    *("norm_lift_function", "class_sink_function", "class_sink_function_by_length"),
+    *("class_sink_function_by_length_balanced", "first_lead", "first_lead_by_length", "first_lead_by_length_balanced"),
+)
+
+
+def length_table(records: Records) -> pd.DataFrame:
+    """What lengths tell in the two main arms: a row a group and quantity of OF_LENGTH.
+
+    Columns: group, quantity, plain, normed (means over seeds), n_seeds, estimate of the difference, low, high.
+    """
+    rows = []
+    for group in (SHORT, LONG):
+        for name in OF_LENGTH:
+            each = {arm: length_number(records, group, arm, name) for arm in (PLAIN, NORMED)}
+            if all(len(one) for one in each.values()):
+                rows.append({"group": group, "quantity": name, **_beside(each)})
+    return pd.DataFrame(rows)
+
+
+def length_number(records: Records, group: str, arm: str, name: str) -> pd.Series:
+    """A number of OF_LENGTH by seed; `edit_ratio` is made of what two edits cost."""
+    if name != "edit_ratio":
+        return records.one(group, arm, name)
+    lengths = records.one(group, arm, "delta_ce_permute_norm")
+    angles = records.one(group, arm, "delta_ce_swap_angle(permute_norm)")
+    return (lengths / (lengths + angles)).dropna()
+
+
+def _beside(each: Mapping[str, pd.Series]) -> dict[str, Any]:
+    gap = (each[NORMED] - each[PLAIN]).dropna().to_numpy(float)
+    low, high = t_interval(gap, LEVEL)
+    own = {"plain": mean(each[PLAIN].to_numpy(float)), "normed": mean(each[NORMED].to_numpy(float))}
+    return {**own, "n_seeds": len(gap), "estimate": mean(gap), "low": low, "high": high}
 
 
 def larger_table(records: Records) -> pd.DataFrame:
     """The two main arms at a larger size: quantity, plain, normed, n_seeds, estimate of the difference, low, high."""
     rows = []
     for name in OF_LARGER:
-        gap = records.paired(MICRO, NORMED, PLAIN, name)
-        own = {arm: mean(records.one(MICRO, arm, name).to_numpy(float)) for arm in (PLAIN, NORMED)}
-        low, high = t_interval(gap, LEVEL)
-        row = {"quantity": name, "plain": own[PLAIN], "normed": own[NORMED], "n_seeds": len(gap)}
-        rows.append({**row, "estimate": mean(gap), "low": low, "high": high})
+        rows.append({"quantity": name, **_beside({arm: records.one(MICRO, arm, name) for arm in (PLAIN, NORMED)})})
     return pd.DataFrame(rows)
 
 

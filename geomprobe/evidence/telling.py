@@ -143,6 +143,39 @@ def _purities() -> dict[str, tuple[str, str]]:
     return made
 
 
+def _tells() -> dict[str, tuple[str, str]]:
+    made: dict[str, tuple[str, str]] = {
+        "norm_lift_function": (
+            "length of function words",
+            "mean log length of their keys less that of content words of like frequency and place, raw gauge",
+        ),
+        "class_sink_function": (
+            "lead of function words",
+            "their logit less that of content words beside them, nats, mean over heads and layers",
+        ),
+        "edit_ratio": (
+            "share of lengths, by edits",
+            "cost of shuffled lengths over the costs of shuffled lengths and of directions moved as far (½: alike)",
+        ),
+    }
+    for gauge, end, where in (("", "", ""), ("_balanced", ", balanced", ", in the balanced gauge")):
+        made |= {
+            f"norm_share{gauge}": (
+                f"share of lengths{end}",
+                f"share of the attention that key lengths tell (Shapley, position 0 out){where}",
+            ),
+            f"norm_attention_rho{gauge}": (
+                f"rank correlation of length and attention{end}",
+                f"of keys past position 0, median head{where}",
+            ),
+            f"class_sink_function_by_length{gauge}": (
+                f"lead of function words by length{end}",
+                f"the part of that which lengths make{where}",
+            ),
+        }
+    return made
+
+
 def _leads() -> dict[str, tuple[str, str]]:
     made: dict[str, tuple[str, str]] = {}
     for gauge, end, where in (("", "", ""), ("_balanced", ", balanced", ", in the balanced gauge")):
@@ -168,7 +201,6 @@ QUANTITIES: Final[Mapping[str, tuple[str, str]]] = MappingProxyType(
         "tv": ("distance from cosines", _COSINES),
         "tv_balanced": ("distance from cosines, balanced", f"{_COSINES}, in the balanced gauge"),
         "r2": ("R² on cosines", "R² of logits on cosines, median head"),
-        "norm_share": ("share of lengths", "share of the attention that key lengths tell (Shapley, position 0 out)"),
         "delta_ce_neutral_norm": (
             "cost of level lengths",
             "loss with every key at its head's usual length, less without (nats a token)",
@@ -192,6 +224,11 @@ QUANTITIES: Final[Mapping[str, tuple[str, str]]] = MappingProxyType(
         "sink_rate": ("sink rate", "share of windows × heads with over .3 of the attention on the first position"),
         "first_key_ratio": ("length of the first key", "over the usual length of the other keys, median head"),
         **_leads(),
+        **_tells(),
+        "growth_both": (
+            "growth of queries and keys together",
+            "mean of the slopes of both, which is the same in every gauge",
+        ),
     }
 )
 
@@ -201,10 +238,13 @@ def short(name: str) -> str:
     return QUANTITIES.get(name, (name, ""))[0]
 
 
+_SIGNED: Final = ("growth", "delta_ce", "log ", "radial_cosine", "first_lead", "class_sink")
+
+
 def value(row: Mapping[str, Any], column: str) -> str:
     """A number of a contrast as text: what may lie on either side of 0 has a sign."""
     what, name = str(row["what"]), str(row["quantity"])
-    signed = " − " in what or "less" in what or name.startswith(("growth", "delta_ce", "log ", "radial_cosine"))
+    signed = " − " in what or "less" in what or name.startswith(_SIGNED)
     return (change if signed else number)(float(row[column]))
 
 
@@ -285,7 +325,7 @@ def seeds_told(evidence: Evidence) -> list[str]:
         f"The first of {m} claims is asked for p ≤ {number(LEVEL / m)}, which takes {needed} seeds."
     ]
     if max(seeds) < needed:
-        alone = listing([f"{seeds_needed(1)} seeds"]) if max(seeds) < seeds_needed(1) else ""
+        alone = f"{seeds_needed(1)} seeds" if max(seeds) < seeds_needed(1) else ""
         told.append(
             "So no sign flip can survive here, whatever the differences are"
             + (f"; one claim alone would take {alone}. " if alone else ". ")
@@ -293,6 +333,9 @@ def seeds_told(evidence: Evidence) -> list[str]:
             "sign flip's p is printed beside it."
         )
     else:
+        fewer = [one.claim for one in evidence.decisions if one.tested and n_seeds(one) < needed]
+        if fewer:
+            told.append(f"Sign flips of {listing(fewer)}, which have fewer, can survive behind others alone.")
         told.append("Verdicts rest on Student's t; the sign flip's p is printed beside it.")
     return told
 

@@ -3,7 +3,6 @@
 import math
 from typing import Final
 
-import numpy as np
 import pandas as pd
 from matplotlib.artist import Artist
 from matplotlib.axes import Axes
@@ -24,6 +23,7 @@ from geomprobe.evidence.drawing import (
     step_axis,
     symmetric_scale,
 )
+from geomprobe.evidence.record import uniform_first
 from geomprobe.evidence.records import Records
 from geomprobe.evidence.tables import arms_of
 from geomprobe.figures.layout import plain_log, positive_scale
@@ -124,10 +124,9 @@ def draw_first_mass(records: Records, ax: Axes) -> Axes:
         seed_lines(left, curves(records, group, arm, "first_mass"), arm)
         seed_dots(right, records.one(group, arm, "first_mass"), Place(place, colour_of(arm)))
     whole = pd.concat([records.one(group, arm, "first_mass_uniform") for arm in arms])
-    trained = [
-        even(records.whole[name]["recipe"]["length"]) for arm in arms for name in records.rows(group, arm)["name"]
-    ]
-    # The texts at the end are cut into other windows than those of the training: uniform attention is another number.
+    names = [str(name) for arm in arms for name in records.rows(group, arm)["name"]]
+    trained = [uniform_first(records.whole[name]["recipe"]["length"], FROM_ROW) for name in names]
+    # Other rows on the right, so that uniform attention is another number.
     for panel, uniform in ((left, pd.Series(trained)), (right, whole)):
         if len(uniform):
             panel.axhline(float(uniform.mean()), color=GREY, linestyle=":", linewidth=1.5, zorder=1)
@@ -141,11 +140,6 @@ def draw_first_mass(records: Records, ax: Axes) -> Axes:
     full = len(arms) <= 3
     crown(ax, "Attention on the first position", [*arm_key(arms, full=full), alike], columns=4 if full else 6)
     return ax
-
-
-def even(length: int) -> float:
-    """What position 0 has of the rows from FROM_ROW on, where these look everywhere alike."""
-    return float((1 / np.arange(FROM_ROW + 1, length + 1)).mean()) if length > FROM_ROW else math.nan
 
 
 def draw_stability(records: Records, ax: Axes) -> Axes:

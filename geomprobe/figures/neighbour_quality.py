@@ -52,8 +52,8 @@ def _caption(run: Run) -> str:
     every = table[table["frequency_band"] == tables.ALL_BANDS].iloc[0]
     return join(
         f"{int(every['n_types'])} words of all frequencies, drawn from each decile of their count in the text, "
-        f"each seen in {int(every['m'])} contexts; stage content, centred. Layer 0 is left out, where every word finds "
-        "itself.",
+        f"each seen in {int(every['m'])} contexts; stage content, centred, raw gauge. Layer 0 is left out, where every "
+        "word finds itself.",
         "Finds itself: mean reciprocal rank of a word's other half of contexts among all words. Neighbours last: "
         "overlap of the ten neighbours from either half of the contexts (Jaccard).",
         "Finds its word family: share of the words that begin alike (four letters, two thirds of the longer) among the "

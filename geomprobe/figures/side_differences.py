@@ -54,13 +54,7 @@ SMALL: Final = {  # where there is little room
     "class_sink": "Λ",
     "cluster_auc": "AUC",
 }
-CLASSES: Final = {
-    "content": "keys",
-    "content_balanced": "keys, balanced",
-    "function": "function words",
-    "newline": "line breaks",
-    "number": "numbers",
-}
+CLASSES: Final = {"content": "keys", "function": "function words", "newline": "line breaks", "number": "numbers"}
 
 
 def whole_rows(table: pd.DataFrame) -> pd.DataFrame:
@@ -75,9 +69,9 @@ def row_title(row: dict[str, Any]) -> str:
 
 def short_title(row: dict[str, Any]) -> str:
     """The same where there is little room."""
-    tail = row["gauge"] or CLASSES.get(row["token_class"], row["token_class"])
     name = SMALL.get(str(row["quantity"]), str(row["quantity"]))
-    return f"{name}, {tail}" if tail else name
+    parts = (name, CLASSES.get(row["token_class"], row["token_class"]), row["gauge"])
+    return ", ".join(str(part) for part in parts if part)
 
 
 def draw_differences(comparison: Comparison, ax: Axes) -> Axes:

@@ -217,7 +217,7 @@ SIDE_CLUSTERS = SideDrawing(
     caption=lambda comparison: (
         "AUC: how often the cosine of two nouns of one category is larger than that of two of different ones (½: "
         "nothing). Each run on the nouns that it has; the table of differences is on those that all have. Bands: 95% "
-        "intervals, nouns drawn with replacement. Diamonds: the input embedding. "
+        "intervals, nouns drawn with replacement. Keys in the raw gauge. Diamonds: the input embedding. "
         f"{_DEPTH} {_nouns(comparison)}"
     ),
     missing=all_have("clusters"),
@@ -232,8 +232,8 @@ SIDE_NEIGHBOURS = SideDrawing(
     alt="A line with a band a run: self retrieval of words by decile of their frequency.",
     caption=lambda comparison: (
         "Self retrieval: a word's vector from one half of its contexts looks for its own from the other half among all "
-        "words; mean reciprocal rank. Line: the mean over the key heads past layer 0; band: their 25th to 75th "
-        "percentile. No interval: it is kept by head, not by document. Each run on the words that are one token to it."
+        "words; mean reciprocal rank. Line: the mean over the key heads past layer 0, raw gauge; band: their 25th to "
+        "75th percentile. No interval: it is kept by head, not by document. Each run on the words that are one token to it."
     ),
     missing=all_have("neighbours"),
     size=height(3.8),

@@ -111,16 +111,20 @@ def step_geometry(weight: Tensor, before: Tensor, *, shrunk: float, head_dim: in
     Returns
     -------
     dict
-        `cosine`: of step and weights, mean over heads (positive: longer); `radial_share`: its square, mean over heads,
-        which a random step has at 1/n for n = head_dim · hidden; `radial_null`: that 1/n; `log_growth`: mean over heads
-        of the change of log length, decay included.
+        `cosine`: of step and weights, mean over heads (positive: longer); `radial` and `tangential`: the step's parts
+        along the weights and across them, over the weights' length, mean over heads; `radial_share`: the squared
+        cosine, mean over heads, which a random step has at 1/n for n = head_dim · hidden; `radial_null`: that 1/n;
+        `log_growth`: mean over heads of the change of log length, decay included.
     """
     blocks = before.double().unflatten(0, (-1, head_dim)).flatten(1)  # (head, head_dim · hidden)
     after = weight.double().unflatten(0, (-1, head_dim)).flatten(1)
     step = after - blocks * (1 - shrunk)
     cosine = torch.nn.functional.cosine_similarity(step, blocks, dim=-1)
+    size = step.norm(dim=-1) / blocks.norm(dim=-1)
     return {
         "cosine": float(cosine.mean()),
+        "radial": float((size * cosine).mean()),
+        "tangential": float((size * (1 - cosine.square()).clamp(min=0).sqrt()).mean()),
         "radial_share": float(cosine.square().mean()),
         "radial_null": 1 / blocks.shape[1],
         "log_growth": float((after.norm(dim=-1) / blocks.norm(dim=-1)).log().mean()),

@@ -137,7 +137,8 @@ class LabAttention(nn.Module):
         return heads
 
     def _normed(self, x: Tensor, norm: nn.Module | None) -> Tensor:
-        return x if norm is None else norm(x)
+        """As precise as the weights: where products alone are in bfloat16, lengths are not rounded to it."""
+        return x if norm is None else norm(x.to(self.q_proj.weight.dtype))
 
 
 def _eager(  # noqa: PLR0913 (transformers gives these)

@@ -36,13 +36,14 @@ class _Head(torch.autograd.Function):
                 d_hidden[rows] = slope @ weight
                 d_weight.addmm_(slope.T.float(), hidden[rows].float())
         ctx.save_for_backward(d_hidden, d_weight)
+        ctx.weight_dtype = weight.dtype
         return (total / n).float()
 
     @staticmethod
     def backward(ctx: Any, *slopes: Tensor) -> tuple[Tensor, Tensor, None]:
         d_hidden, d_weight = ctx.saved_tensors
         (slope,) = slopes
-        return d_hidden * slope, (d_weight * slope).to(d_hidden.dtype), None
+        return d_hidden * slope, (d_weight * slope).to(ctx.weight_dtype), None
 
 
 def head_loss(hidden: Tensor, weight: Tensor, target: Tensor) -> Tensor:

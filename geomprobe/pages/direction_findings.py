@@ -104,7 +104,7 @@ def tell_frequency(run: Run) -> Finding | None:
     share = float(tables.neighbour_bands(run, "rare_neighbour_share", "k")["median"].reindex(list(RARE)).mean())
     text = (
         "A word's frequency and that of its neighbours go together with a rank correlation of "
-        f"{number(float(rho.median()))} in the keys of the median head (0: frequency plays no part; "
+        f"{number(float(rho.median()))} in the keys of the median head, raw gauge (0: frequency plays no part; "
         f"{count(len(rho), 'head')}). Of a rare word's neighbours {percent(share)} are more frequent than the median "
         f"word, and the counts of being a neighbour have a skewness of {number(float(skewed.median()))}."
     )

@@ -198,7 +198,8 @@ QUANTITIES: Final = (
     HeadQuantity(
         "auc",
         "How well keys separate categories (AUC)",
-        "How often the cosine of two nouns of one category is larger than that of two of different ones; .5 is chance.",
+        "How often the cosine of two nouns of one category is larger than that of two of different ones; .5 is chance. "
+        "Raw gauge.",
         _clusters,
         _NOUNS,
         head=KEY,

@@ -31,7 +31,8 @@ TOLD: Final[Mapping[str, tuple[tuple[str, str, str, str], ...]]] = {
         ("logit_max", "", "", "The largest logit stands over its row's mean, in nats, by {}"),
     ),
     "Words": (
-        ("cluster_auc", "", "content", "Categories of nouns are told apart by keys with an AUC of {}"),
+        ("cluster_auc", "", "content", "Categories of nouns are told apart by keys (raw gauge) with an AUC of {}"),
+        ("cluster_auc", "balanced", "content", "In the balanced gauge with {}"),
         ("cluster_auc", "", "residual", "By the residual stream they are with {}"),
         ("cluster_auc", "", "embedding", "By the input embedding with {}"),
     ),

@@ -348,7 +348,7 @@ def of_words(tmp_path):
                 found = words.separations(both, words.Nouns.of(both), lambda _done, _of: None)
             except KeyError as missing:  # a word that a run has not
                 raise AssertionError(missing) from missing
-        measured = {(one.token_class, one.place): one for one in found}, []
+        measured = {(test_words.space_of(one), one.place): one for one in found}, []
         test_words.test_auc_of_common_nouns_by_hand("content", "content.k", sides.WHOLE, ([0], [0]), both, measured)
 
     return check

@@ -34,7 +34,12 @@ def measured(sides):
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr("geomprobe.comparison.words.AUC_DRAWS", N_DRAWS)
         found = separations(sides, Nouns.of(sides), lambda done, of: told.append((done, of)))
-    return {(one.token_class, one.place): one for one in found}, told
+    return {(space_of(one), one.place): one for one in found}, told
+
+
+def space_of(one):
+    """Under which name its vectors are saved."""
+    return f"{one.token_class}_{one.gauge}" if one.gauge else one.token_class
 
 
 def by_hand(sides, index, space, layers, often=None):
@@ -89,7 +94,7 @@ def test_a_gauge_that_one_side_has_not_is_not_compared(sides, tmp_path, monkeypa
     part = Sides.of([sides.runs[0], bare])
     told = []
     found = separations(part, Nouns.of(part), lambda _done, of: told.append(of))
-    assert {one.token_class for one in found} == {"content", "residual", "embedding"}
+    assert {space_of(one) for one in found} == {"content", "residual", "embedding"}
     assert set(told) == {2 * 6 + 1 + 2 * 3 + 1}
     assert len(told) == 20
 

@@ -275,7 +275,7 @@ def test_a_share_of_0_or_1_has_no_logit_and_leaves_the_others():
     whole["nano-A1-s2"]["numbers"]["purity_keys_rare"] = 1.0
     evidence = weigh(made(whole))
     rare = next(one for one in evidence.decisions if one.claim == "C5")
-    assert [one.n for one in rare.deciding] == [4, 3, 4, 4, 4, 4]
+    assert [one.n for one in rare.deciding] == [4, 3, 4, 4, 4]  # gauges are held against each other on the same seeds
     assert evidence.verdict(rare) != "not_tested"
 
 

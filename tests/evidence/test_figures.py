@@ -13,8 +13,9 @@ from geomprobe.evidence.contrasts import Rule
 from geomprobe.evidence.drawing import ARM_COLOURS, DASHED, colour_of, curve, curves
 from geomprobe.evidence.figures import PICTURES, save
 from geomprobe.evidence.forest import _bounds, _joined, _labels, rows_of
+from geomprobe.evidence.record import uniform_first
 from geomprobe.evidence.tables import weigh
-from geomprobe.evidence.training_figures import even, sink_group
+from geomprobe.evidence.training_figures import sink_group
 from geomprobe.figures.ledger import COLOURS
 from geomprobe.figures.style import style
 from geomprobe.lab.arms import ARMS
@@ -162,8 +163,8 @@ def test_curves_leave_out_what_was_not_measured(whole):
 
 def test_uniform_attention_is_that_of_the_rows_looked_at():
     rows = [1 / (t + 1) for t in range(16, 512)]
-    assert even(512) == pytest.approx(sum(rows) / len(rows))
-    assert math.isnan(even(8))
+    assert uniform_first(512, 16) == pytest.approx(sum(rows) / len(rows))
+    assert math.isnan(uniform_first(8, 16))
 
 
 def test_sinks_are_shown_of_the_longest_trainings_there_are(whole):

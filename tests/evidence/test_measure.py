@@ -71,7 +71,7 @@ SPACES = ("keys", "keys_balanced", "residual")
 QUIET = Reporter(quiet=True)
 KEYS = {
     *("version", "arm", "recipe", "fingerprint", "pair", "step", "tokens", "seconds", "threads"),
-    *("numbers", "on_the_way", "losses", "curves"),
+    *("data", "numbers", "on_the_way", "losses", "curves"),
 }
 
 
@@ -235,8 +235,6 @@ def test_clusters_on_the_way(measured, world, trained, tmp_path):
         text=world.data.held_out_texts,
         categories=world.categories,
         probes="clusters",
-        window=32,
-        windows=1,
         page=False,
         out=tmp_path / "run",
         quiet=True,
@@ -268,10 +266,10 @@ def loss_by_hand(trained, data, factor, beta):
     with torch.no_grad():
         for layer in model.model.layers:
             layer.self_attn.q_norm.weight *= beta
-    length = factor * LENGTH
-    begins = np.linspace(0, len(data.held_out) - length - 1, max(1, TEMPERATURE_TOKENS // length)).astype(int)
+    length, span = factor * LENGTH, 4 * LENGTH
+    begins = np.linspace(0, len(data.held_out) - span - 1, TEMPERATURE_TOKENS // span).astype(int)
     each = []
-    for begin in dict.fromkeys(begins):
+    for begin in [first + more for first in begins for more in range(0, span, length)]:
         ids = torch.from_numpy(data.held_out[begin : begin + length + 1].astype(np.int64))
         with torch.no_grad():
             each.append(torch.nn.functional.cross_entropy(model(ids[None, :-1]).logits[0].double(), ids[1:]))
@@ -296,11 +294,10 @@ def sharp(trained, tmp_path_factory):
 def test_the_best_temperature_is_that_of_a_search_by_hand(world, sharp, factor, monkeypatch):
     monkeypatch.setattr(module, "TEMPERATURE_TOKENS", 1024)
     monkeypatch.setattr(sys.modules[__name__], "TEMPERATURE_TOKENS", 1024)
-    monkeypatch.setattr(module, "FACTORS", (factor,))
     found = best_temperatures(sharp, world.data)
-    assert found.keys() == {f"best_beta_{factor}x", f"beta_gain_{factor}x"}
+    assert found.keys() == {f"{name}_{each}x" for name in ("best_beta", "beta_gain") for each in (1, 2, 4)}
     best = found[f"best_beta_{factor}x"]
-    assert 1 / 8 < best < 0.9  # inside, and not what it has
+    assert 1 / 32 < best < 0.9  # inside, and not what it has
     grid = {beta: loss_by_hand(sharp, world.data, factor, beta) for beta in (1, best, best * 0.9, best * 1.1)}
     assert min(grid, key=grid.get) == best
     assert found[f"beta_gain_{factor}x"] == pytest.approx(grid[1] - grid[best], abs=1e-6)

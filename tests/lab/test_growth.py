@@ -159,6 +159,8 @@ def test_a_step_along_the_weights(factor, cosine):
     assert found["cosine"] == pytest.approx(cosine)
     assert found["radial_share"] == pytest.approx(1.0)
     assert found["log_growth"] == pytest.approx(math.log(factor))
+    assert found["radial"] == pytest.approx(factor - 1)
+    assert found["tangential"] == pytest.approx(0, abs=1e-7)
     assert found["radial_null"] == 1 / (DIM * HIDDEN)
 
 
@@ -191,7 +193,10 @@ def test_a_mixed_step_by_hand():
     before, after = torch.tensor([[2.0], [0.0]]), torch.tensor([[5.0], [4.0]])
     found = step_geometry(after, before, shrunk=0.0, head_dim=2)
     assert found == pytest.approx(
-        {"cosine": 0.6, "radial_share": 0.36, "radial_null": 0.5, "log_growth": math.log(41**0.5 / 2)}
+        {
+            **{"cosine": 0.6, "radial_share": 0.36, "radial_null": 0.5, "log_growth": math.log(41**0.5 / 2)},
+            **{"radial": 1.5, "tangential": 2.0},
+        }
     )
 
 

@@ -49,6 +49,20 @@ def test_a_slope_from_behind_reaches_both_gradients():
     check(by_slices(*given, slope=-3.5), by_torch(*given, slope=-3.5))
 
 
+def test_half_precision_rounds_products_and_not_the_gradient_of_the_head():
+    """As in a training in bfloat16: weights are float32, and so is what is added to them."""
+    hidden, weight, target = case(ROWS + 9)
+    hidden, weight = hidden.bfloat16().requires_grad_(), weight.requires_grad_()
+    with torch.autocast("cpu", dtype=torch.bfloat16):
+        loss = head_loss(hidden, weight, target)
+    d_hidden, d_weight = torch.autograd.grad(loss, (hidden, weight))
+    assert (loss.dtype, d_hidden.dtype, d_weight.dtype) == (torch.float32, torch.bfloat16, torch.float32)
+    due = by_torch(hidden.detach(), weight.detach(), target)
+    assert float(loss.detach()) == pytest.approx(float(due[0]), rel=1e-2)
+    assert float((d_weight.double() - due[2]).abs().max()) <= 2e-2 * float(due[2].abs().max())
+    assert not torch.equal(d_weight, d_weight.bfloat16().float())
+
+
 def test_logits_beyond_what_exp_holds():
     """exp(±300) is no number in float32; a certain answer costs nothing, and a certain mistake the difference."""
     weight = torch.tensor([[300.0], [-300.0]])
