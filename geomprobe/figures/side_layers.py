@@ -233,7 +233,8 @@ SIDE_NEIGHBOURS = SideDrawing(
     caption=lambda comparison: (
         "Self retrieval: a word's vector from one half of its contexts looks for its own from the other half among all "
         "words; mean reciprocal rank. Line: the mean over the key heads past layer 0, raw gauge; band: their 25th to "
-        "75th percentile. No interval: it is kept by head, not by document. Each run on the words that are one token to it."
+        "75th percentile. No interval: it is kept by head, not by document. Each run on the words that are one token "
+        "to it."
     ),
     missing=all_have("neighbours"),
     size=height(3.8),
