@@ -91,6 +91,7 @@ def measure_run(path: Path, *, data: TextData | None, categories: Path | None, r
         "data": {name: value for name, value in trained.manifest["data"].items() if name.endswith("sha256")},
         "seconds": trained.manifest["seconds"],
         "threads": trained.manifest["threads"],
+        "compiled": trained.manifest["compiled"],
         "numbers": {name: finite(value) for name, value in numbers.items()},
         "on_the_way": on_the_way,
         "losses": losses(path),

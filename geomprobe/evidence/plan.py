@@ -18,7 +18,7 @@ PLAN_KEYS: Final = ("name", "text", "dataset", "categories", "measure", "groups"
 # A recipe's fields that a group may change; arm and seed come from its lists.
 RECIPE_FIELDS: Final = {field.name: field.type for field in fields(Recipe) if field.name not in ("arm", "seed", "size")}
 SIZE_FIELDS: Final = {field.name: field.type for field in fields(Size)}
-GROUP_KEYS: Final = ("name", "preset", "arms", "seeds", "rates", *RECIPE_FIELDS, *SIZE_FIELDS)
+GROUP_KEYS: Final = ("name", "preset", "arms", "seeds", "rates", "compile", *RECIPE_FIELDS, *SIZE_FIELDS)
 _NAME: Final = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]*")  # what is a folder's name everywhere
 _VARIABLE: Final = re.compile(r"\$(\w+|\{[^}]*\})")
 
@@ -33,11 +33,14 @@ class Job:
         Of its folder: group, arm, rate where the group has several, seed.
     group : str
     recipe : Recipe
+    compiled : bool or None
+        Whether it runs through torch.compile; None: on a GPU.
     """
 
     name: str
     group: str
     recipe: Recipe
+    compiled: bool | None = None
 
 
 @dataclass(frozen=True)
@@ -53,6 +56,8 @@ class Group:
     seeds : tuple of int
     rates : tuple of float
         None: the recipe's own.
+    compiled : bool or None
+        Of all its trainings: it has other roundings, and twins have the same.
     """
 
     name: str
@@ -60,6 +65,7 @@ class Group:
     arms: tuple[str, ...]
     seeds: tuple[int, ...]
     rates: tuple[float, ...] = ()
+    compiled: bool | None = None
 
     @property
     def jobs(self) -> tuple[Job, ...]:
@@ -71,7 +77,7 @@ class Group:
             if rate is not None:
                 recipe = replace(recipe, rate=rate)
                 parts.append(f"r{rate_in_words(rate)}")
-            made.append(Job("-".join((*parts, f"s{seed}")), self.name, recipe))
+            made.append(Job("-".join((*parts, f"s{seed}")), self.name, recipe, self.compiled))
         return tuple(made)
 
 
@@ -213,6 +219,7 @@ def _group(file: str, number: str, value: Any) -> tuple[Group, tuple[Job, ...]]:
             arms=tuple(_arm(where, arm) for arm in _list(where, "arms", given.get("arms"), "arms")),
             seeds=_seeds(where, given.get("seeds")),
             rates=_rates(where, given),
+            compiled=_compiled(where, given),
         )
         return group, group.jobs
     except InvalidParameter as error:
@@ -248,6 +255,13 @@ def _seeds(where: str, value: Any) -> tuple[int, ...]:
     if min(seeds) < 0:
         raise _wrong(where, "a seed", "a whole number from 0 on", min(seeds))
     return seeds
+
+
+def _compiled(where: str, given: dict[str, Any]) -> bool | None:
+    value = given.get("compile")
+    if value is not None and not isinstance(value, bool):
+        raise _wrong(where, "compile", "true or false", value)
+    return value
 
 
 def _rates(where: str, given: dict[str, Any]) -> tuple[float, ...]:
@@ -298,11 +312,12 @@ def _value(where: str, what: str, value: Any, kind: Any) -> Any:
 
 def _one_recipe(where: str, groups: tuple[Group, ...]) -> None:
     """Parts of a group (other arms, more seeds) may stand apart, so that one is trained before the other."""
-    recipes: dict[str, Recipe] = {}
+    recipes: dict[str, tuple[Recipe, bool | None]] = {}
     for group in groups:
         if "-" in group.name:  # what stands before the first one in the name of a run is its group
             raise InvalidParameter(f"{where}: the name of a group must be without '-'; got {group.name!r}.")
-        if recipes.setdefault(group.name, group.recipe) != group.recipe:
+        own = group.recipe, group.compiled
+        if recipes.setdefault(group.name, own) != own:
             raise InvalidParameter(
                 f"{where}: the parts of group {group.name!r} must have the same recipe but for arms, seeds and rates; "
                 "give one of them another name."

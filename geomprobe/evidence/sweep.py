@@ -184,10 +184,16 @@ class _Work:
         reporter.say(f"{job.name}: {self.plan.jobs.index(job) + 1} of {len(self.plan.jobs)}")
         try:
             data = self._data(job.recipe)
-            if self.place.startswith("cuda"):
+            if job.compiled or self.place.startswith("cuda"):
                 _forget_compiled()
             run_recipe(
-                job.recipe, data, out=folder, place=self.place, compiled=None, overwrite=False, reporter=reporter
+                job.recipe,
+                data,
+                out=folder,
+                place=self.place,
+                compiled=job.compiled,
+                overwrite=False,
+                reporter=reporter,
             )
             if self.plan.measure:
                 self._measure(folder, data)

@@ -371,9 +371,10 @@ def group_table(records: Records) -> pd.DataFrame:
 
 
 def not_twins(records: Records) -> list[str]:
-    """Runs that differ from the first of their group, seed and rate in more than the arm."""
+    """Runs that differ from the first of their group, seed and rate in more than the arm, and be it in roundings."""
     found = []
     for _, own in records.table.sort_values("name").groupby(["group", "seed", "rate"], sort=True):
-        pairs = [records.whole[name].get("pair") for name in own["name"]]
+        whole = [records.whole[name] for name in own["name"]]
+        pairs = [(one.get("pair"), bool(one.get("compiled"))) for one in whole]
         found += [name for name, pair in zip(own["name"], pairs, strict=True) if pair != pairs[0]]
     return found

@@ -70,7 +70,7 @@ RECIPE = Recipe(
 SPACES = ("keys", "keys_balanced", "residual")
 QUIET = Reporter(quiet=True)
 KEYS = {
-    *("version", "arm", "recipe", "fingerprint", "pair", "step", "tokens", "seconds", "threads"),
+    *("version", "arm", "recipe", "fingerprint", "pair", "step", "tokens", "seconds", "threads", "compiled"),
     *("data", "numbers", "on_the_way", "losses", "curves"),
 }
 

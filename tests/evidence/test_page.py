@@ -421,6 +421,17 @@ def test_runs_that_are_no_twins_are_named(stubbed, tmp_path):
     assert "nano-A1-s0" not in text
 
 
+def test_twins_that_were_compiled_in_part_are_none(stubbed, tmp_path):
+    """They have other roundings; a record that says nothing was not compiled."""
+    whole = made_group("nano", ["A0", "A1"], 3)
+    whole["nano-A0-s0"]["compiled"] = False
+    whole["nano-A1-s2"]["compiled"] = True
+    write_evidence(written(whole, tmp_path / "runs"), tmp_path)
+    text = section(tmp_path, "What this is")
+    assert "nano-A1-s2 differ from the others" in text
+    assert "nano-A1-s0" not in text
+
+
 def test_diverged_runs_are_named(stubbed, tmp_path):
     write_evidence(written(diverged(), tmp_path / "runs"), tmp_path)
     assert "stability-A0-r0.01-s1: these have no final numbers" in section(tmp_path, "Limits")

@@ -194,6 +194,20 @@ def test_parts_of_a_group(read):
         read(f"name: p\ngroups: [{parts[0]}, {other}]")
     with pytest.raises(InvalidParameter, match="the name of a group must be without '-'; got 'b-c'"):
         read("name: p\ngroups: [{name: b-c, preset: backcopy, arms: [A0], seeds: 1}]")
+    compiled = "{name: b, preset: backcopy, arms: [A2], seeds: 1, compile: true}"
+    with pytest.raises(InvalidParameter, match="the parts of group 'b' must have the same recipe"):
+        read(f"name: p\ngroups: [{parts[0]}, {compiled}]")  # other roundings
+
+
+def test_whether_a_group_is_compiled(read):
+    groups = [f"{{name: {name}, preset: backcopy, arms: [A0], seeds: 1{more}}}" for name, more in COMPILED.items()]
+    plan = read(f"name: p\ngroups: [{', '.join(groups)}]")
+    assert [job.compiled for job in plan.jobs] == [None, True, False]
+    with pytest.raises(InvalidParameter, match="compile must be true or false; got 'yes please'"):
+        read(f"name: p\ngroups: [{groups[0][:-1]}, compile: yes please}}]")
+
+
+COMPILED = {"b": "", "c": ", compile: true", "d": ", compile: false"}
 
 
 def test_a_file_that_cannot_be_read(tmp_path):

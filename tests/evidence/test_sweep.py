@@ -63,12 +63,12 @@ class Trainer:
     """Stands in for training: leaves the files that a training leaves, and notes what it was asked."""
 
     def __init__(self):
-        self.trained, self.under_way, self.overlaps, self.data = [], set(), [], {}
+        self.trained, self.under_way, self.overlaps, self.data, self.compiled = [], set(), [], {}, {}
         self.fails, self.seconds, self.diverges = {}, 0.0, False
 
     def __call__(self, recipe, data, *, out, place, compiled, overwrite, reporter):
         name = Path(out).name
-        self.data[name] = data
+        self.data[name], self.compiled[name] = data, compiled
         if name in self.under_way:
             self.overlaps.append(name)
         self.under_way.add(name)
@@ -265,6 +265,16 @@ def test_a_run_that_failed_is_not_tried_again_by_others_of_the_sweep(planned, ou
     assert list(sweep(plan, out=out, device="cpu", quiet=True)["state"]) == ["failed"]
     monkeypatch.setenv(processes.BEGUN, str(time.time() + 1))
     assert list(sweep(plan, out=out, device="cpu", quiet=True)["state"]) == ["trained"]
+
+
+def test_groups_are_compiled_that_say_so(planned, out, trainer, monkeypatch):
+    forgotten = []
+    monkeypatch.setattr(module, "_forget_compiled", lambda: forgotten.append(True))
+    groups = [f"name: {name}, arms: [A0], seeds: 1, {BACKCOPY}" for name in "bcd"]
+    plan = planned(groups[0], f"{groups[1]}, compile: true", f"{groups[2]}, compile: false")
+    sweep(plan, out=out, device="cpu", quiet=True)
+    assert trainer.compiled == {"b-A0-s0": None, "c-A0-s0": True, "d-A0-s0": False}
+    assert len(forgotten) == 1  # else torch would leave the ninth model uncompiled
 
 
 def test_measuring_may_fail_too(planned, out, trainer):
