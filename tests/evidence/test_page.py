@@ -2,6 +2,7 @@
 
 import html
 import re
+from importlib import resources
 
 import numpy as np
 import pandas as pd
@@ -293,6 +294,15 @@ def test_both_pages_say_the_same(made_page):
                 assert "|" + "|".join(row).replace("`", "").replace("⁨", "").replace("⁩", "") in plain
     for claim in pd.read_csv(made_page / "decisions.csv").itertuples():
         assert claim.sentence in plain
+
+
+def test_tables_have_no_class_of_the_common_style(made_page):
+    """A table of class words was laid out as a box of words, its head beside its rows."""
+    text = (made_page / HTML).read_text(encoding="utf-8")
+    own = {name for names in re.findall(r'<table class="([^"]+)"', text) for name in names.split()}
+    style = (resources.files("geomprobe.pages") / "templates" / "page.css").read_text(encoding="utf-8")
+    assert "prose" in own
+    assert own & set(re.findall(r"\.([a-z][a-z-]*)", style)) == set()
 
 
 def test_the_page_needs_no_network(made_page):
