@@ -8,7 +8,7 @@ from geomprobe.evidence.decisions import NORMED, PLAIN
 from geomprobe.evidence.tables import MICRO, Evidence
 from geomprobe.evidence.telling import noise_told, short
 from geomprobe.ledger.thresholds import of
-from geomprobe.pages.page import PageFigure
+from geomprobe.pages.parts import PageFigure
 from geomprobe.pages.sections import PageTable
 from geomprobe.pages.wording import NOTHING, change, coded, number
 from geomprobe.tables import count

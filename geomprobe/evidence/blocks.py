@@ -3,7 +3,7 @@
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from geomprobe.pages.page import PageFigure
+from geomprobe.pages.parts import PageFigure
 from geomprobe.pages.sections import PageTable
 
 

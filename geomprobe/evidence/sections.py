@@ -31,7 +31,7 @@ from geomprobe.evidence.telling import (
 from geomprobe.lab.arms import IN_WORDS
 from geomprobe.ledger.thresholds import dated
 from geomprobe.ledger.writing import WORDS
-from geomprobe.pages.page import PageFigure
+from geomprobe.pages.parts import PageFigure
 from geomprobe.pages.sections import PageTable
 from geomprobe.pages.wording import NOTHING, coded, listing, number
 from geomprobe.tables import count

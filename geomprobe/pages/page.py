@@ -5,9 +5,10 @@ from typing import Any, Final
 
 from geomprobe import tables
 from geomprobe.figures.catalogue import FIGURES, figures_of
+from geomprobe.figures.drawing import Drawing
 from geomprobe.figures.saving import Drawn
 from geomprobe.pages.findings import findings, paragraphs
-from geomprobe.pages.parts import PageFigure, figure_of, with_pictures, write_templates
+from geomprobe.pages.parts import page_figures, write_templates
 from geomprobe.pages.sections import page_tables, parity_table, provenance
 from geomprobe.progress import Reporter
 from geomprobe.run.reading import Run, open_run
@@ -32,8 +33,7 @@ def write_page(run: Run, folder: str | Path | None = None) -> Path:
         The page, report.html.
     """
     target = run.path if folder is None else Path(folder)
-    drawn = Drawn(run, {name: FIGURES[name] for name in figures_of(run)}, target / "figures")
-    content = page_content(run, drawn)
+    content = page_content(run, Drawn(run, _drawings(run), target / "figures"))
     write_templates(target, {MARKDOWN: f"{MARKDOWN}.j2", HTML: f"{HTML}.j2"}, content)
     return target / HTML
 
@@ -58,7 +58,9 @@ def report(run: Run | str | Path, *, quiet: bool = False) -> Path:
 
 def page_content(run: Run, drawn: Drawn[Run]) -> dict[str, Any]:
     """What the templates are filled with."""
-    from geomprobe.pages.explorer import explorer  # plotly, which takes long to import: figures are drawn meanwhile
+    # plotly, which takes long to import: figures are drawn meanwhile
+    from geomprobe.pages.charts import chart_block
+    from geomprobe.pages.explorer import explorer
 
     return {
         "run": run,
@@ -71,19 +73,10 @@ def page_content(run: Run, drawn: Drawn[Run]) -> dict[str, Any]:
         "tables": page_tables(run),
         "parity_table": parity_table(run),
         "provenance": provenance(run),
-        "figures": page_figures(run, drawn),  # last, as they are drawn meanwhile
+        "figures": page_figures(run, _drawings(run), drawn, chart_block),  # last, as they are drawn meanwhile
     }
 
 
-def page_figures(run: Run, drawn: Drawn[Run]) -> list[PageFigure]:
-    """The figures that are of such a run, missing ones with the reason."""
-    made = [_page_figure(name, run) for name in figures_of(run)]
-    saved = drawn.files()
-    return with_pictures(made, saved, {name: FIGURES[name].dense for name in saved})
-
-
-def _page_figure(name: str, run: Run) -> PageFigure:
-    """All of a figure but its picture, or why there is none."""
-    from geomprobe.pages.charts import chart_block  # plotly, as above
-
-    return figure_of(name, FIGURES[name], run, chart_block)
+def _drawings(run: Run) -> dict[str, Drawing[Run]]:
+    """Those that are of such a run."""
+    return {name: FIGURES[name] for name in figures_of(run)}

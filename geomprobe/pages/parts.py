@@ -1,7 +1,7 @@
 """What pages are put together from: figures with their data and charts, and the environment of the templates."""
 
 import base64
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Final
@@ -10,7 +10,7 @@ from jinja2 import ChoiceLoader, Environment, PackageLoader, StrictUndefined
 from markupsafe import Markup
 
 from geomprobe.figures.drawing import Drawing, Subject
-from geomprobe.figures.saving import Saved
+from geomprobe.figures.saving import Drawn, Saved
 from geomprobe.pages import marking
 from geomprobe.pages.embedding import PageData, page_data
 from geomprobe.pages.scripts import scripts
@@ -51,35 +51,43 @@ class PageFigure:
     chart: Markup | None = None
 
 
-def figure_of(
-    name: str, drawing: Drawing[Subject], subject: Subject, chart: Callable[[str, Subject], Markup | None]
-) -> PageFigure:
-    """All of a figure but its picture, or why there is none.
+def page_figures(
+    subject: Subject,
+    drawings: Mapping[str, Drawing[Subject]],
+    drawn: Drawn[Subject],
+    chart: Callable[[str, Subject], Markup | None],
+) -> list[PageFigure]:
+    """The figures of a page, missing ones with the reason.
+
+    Their data and charts come first, as the pictures are drawn meanwhile.
 
     Parameters
     ----------
-    name : str
-    drawing : Drawing
     subject : Run or Comparison
+    drawings : mapping from name to Drawing
+    drawn : Drawn
+        Of these drawings.
     chart : callable
-        ``(name, subject)`` → its interactive version, if it has one.
+        ``(name, subject)`` → a figure's interactive version, if it has one.
     """
+    made = [_unpictured(name, drawing, subject, chart) for name, drawing in drawings.items()]
+    saved = drawn.files()
+    pictures = sources(saved, {name: drawings[name].dense for name in saved})
+    return [
+        replace(one, source=pictures[one.name], png=f"figures/{saved[one.name].png.name}") if one.name in saved else one
+        for one in made
+    ]
+
+
+def _unpictured(
+    name: str, drawing: Drawing[Subject], subject: Subject, chart: Callable[[str, Subject], Markup | None]
+) -> PageFigure:
+    """All of a figure but its picture, or why there is none."""
     missing = drawing.missing(subject)
     if missing is not None:
         return PageFigure(name, drawing.title, drawing.alt, "", missing=missing)
     rows, shown = page_data(name, drawing.data(subject)), chart(name, subject)
     return PageFigure(name, drawing.title, drawing.alt, drawing.caption(subject), data=rows, chart=shown)
-
-
-def with_pictures(
-    figures: Sequence[PageFigure], saved: Mapping[str, Saved], dense: Mapping[str, bool]
-) -> list[PageFigure]:
-    """The figures with their pictures, as far as there are any."""
-    pictures = sources(saved, dense)
-    return [
-        replace(one, source=pictures[one.name], png=f"figures/{saved[one.name].png.name}") if one.name in saved else one
-        for one in figures
-    ]
 
 
 def sources(saved: Mapping[str, Saved], dense: Mapping[str, bool]) -> dict[str, str]:

@@ -7,9 +7,9 @@ from typing import Any, Final
 from geomprobe.comparison.comparison import Comparison
 from geomprobe.errors import InvalidParameter, one_of
 from geomprobe.figures.saving import Drawn
-from geomprobe.figures.side_catalogue import SIDE_FIGURES, side_figures_of
+from geomprobe.figures.side_catalogue import side_figures_of
 from geomprobe.pages.findings import paragraphs
-from geomprobe.pages.parts import PageFigure, figure_of, with_pictures, write_templates
+from geomprobe.pages.parts import page_figures, write_templates
 from geomprobe.pages.side_findings import command, side_findings
 from geomprobe.pages.side_tables import latex, side_tables
 
@@ -69,6 +69,10 @@ def _written(path: Path, text: str) -> Path:
 
 def side_content(comparison: Comparison, drawn: Drawn[Comparison]) -> dict[str, Any]:
     """What the templates are filled with."""
+    from geomprobe.pages.side_charts import (
+        side_chart,  # plotly, which takes long to import: figures are drawn meanwhile
+    )
+
     made = {
         "labels": comparison.labels,
         "corpus": comparison.sides.runs[0].manifest["corpus"],
@@ -80,20 +84,6 @@ def side_content(comparison: Comparison, drawn: Drawn[Comparison]) -> dict[str, 
         ],
         "command": command(comparison),
     }
-    figures = side_figures(comparison, drawn)  # last, as they are drawn meanwhile
+    # Last, as they are drawn meanwhile.
+    figures = page_figures(comparison, side_figures_of(comparison), drawn, side_chart)
     return {**made, "figures": figures, "charts": any(one.chart for one in figures)}
-
-
-def side_figures(comparison: Comparison, drawn: Drawn[Comparison]) -> list[PageFigure]:
-    """The figures of the page, missing ones with the reason."""
-    made = [_side_figure(name, comparison) for name in side_figures_of(comparison)]
-    saved = drawn.files()
-    return with_pictures(made, saved, {name: SIDE_FIGURES[name].dense for name in saved})
-
-
-def _side_figure(name: str, comparison: Comparison) -> PageFigure:
-    """All of a figure but its picture, or why there is none."""
-    # plotly, which takes long to import: figures are drawn meanwhile
-    from geomprobe.pages.side_charts import side_chart
-
-    return figure_of(name, SIDE_FIGURES[name], comparison, side_chart)
