@@ -64,6 +64,7 @@ def test_a_quantity_and_a_class_are_chosen_and_layers_kept(opened: PageSeen, rea
     names = opened.texts(f'{HEADS} [data-part="quantity"] option')
     place = next(index for index, name in enumerate(names) if "(class_sink)" in name)
     opened.choose(f'{HEADS} [data-part="quantity"]', str(place))
+    assert "class_sink" in opened.texts(f"{HEADS} .cbtitle")[0]  # a colour bar says of what it is
     classes = opened.texts(f'{HEADS} [data-part="class"] option')
     assert classes[0] == "function"
     opened.choose(f'{HEADS} [data-part="class"]', str(classes.index("punctuation")))

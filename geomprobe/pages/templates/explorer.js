@@ -72,7 +72,7 @@ function startExplorer(Plotly, holder) {
       x: columns.map(String), y: cells.map((row) => String(row[0]?.layer)), z,
       hovertext: cells.map((row) => row.map(saidOf)),
       colorscale: content.scales[one.look],
-      colorbar: { ...content.chart.data[0].colorbar, ...(logs ? factors(z) : {}) },
+      colorbar: { ...content.chart.data[0].colorbar, title: { text: one.name, side: "right" }, ...(logs ? factors(z) : {}) },
     };
     if (one.look !== "amount") {
       const reach = Math.max(1e-9, ...z.flat().filter((value) => value !== null).map(Math.abs));
