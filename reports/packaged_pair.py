@@ -1,10 +1,12 @@
 """Makes the checkpoints that come with the package out of two trained twins, with a card each.
 
     geomprobe train --preset micro --arm A0 --text NOVELS --out A0    # and --arm A1 --out A1
-    python reports/packaged_pair.py A0 A1
+    python reports/packaged_pair.py make A0 A1
+    python reports/packaged_pair.py check NOVELS
 
-Writes geomprobe/data/checkpoints/plain and qknorm: bfloat16 weights that plain transformers loads, the tokenizer, and
-README.md with recipe, corpus, losses and what it writes when asked to go on.
+The first writes geomprobe/data/checkpoints/plain and qknorm: bfloat16 weights that plain transformers loads, the
+tokenizer, and README.md with recipe, corpus, losses and what it writes when asked to go on. The second needs no
+training: it computes the held-out losses from the stored weights and the novels, beside those on the cards.
 """
 
 import argparse
@@ -16,15 +18,16 @@ from pathlib import Path
 import torch
 import transformers
 
+from geomprobe.corpus.sources import read_texts
 from geomprobe.evidence.measure import load_trained
 from geomprobe.lab.export import export
-from geomprobe.lab.recipe import read_recipe
+from geomprobe.lab.recipe import Recipe, read_recipe
 from geomprobe.lab.running import Trained, open_training
 from geomprobe.lab.supply import TextSupply
-from geomprobe.lab.text import NOTE, TextData, open_text
+from geomprobe.lab.text import NOTE, TextData, TextPlan, open_text, prepare_text
 from geomprobe.lab.train import HELD_OUT_TOKENS
 from geomprobe.models.cache import user_cache_folder
-from geomprobe.models.packaged import PLAIN, QKNORM, packaged_folder
+from geomprobe.models.packaged import PAIR, PLAIN, QKNORM, packaged_folder
 
 WORDS = {PLAIN: "no QK norm", QKNORM: "an RMS norm with gain on queries and keys, before RoPE"}
 NOTED = ("arm", "recipe", "fingerprint", "pair", "step", "tokens", "data", "held_out_loss")
@@ -53,12 +56,23 @@ What it writes, drawn at temperature .8 (seed 0):
 
 
 def main() -> None:
-    """Export and describe both."""
+    """Do one or the other."""
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
-    parser.add_argument("plain", type=Path, help="a trained folder of arm A0")
-    parser.add_argument("qknorm", type=Path, help="its twin of arm A1")
+    commands = parser.add_subparsers(required=True)
+    making = commands.add_parser("make", help="export and describe both")
+    making.add_argument("plain", type=Path, help="a trained folder of arm A0")
+    making.add_argument("qknorm", type=Path, help="its twin of arm A1")
+    making.set_defaults(do=lambda given: make(given.plain, given.qknorm))
+    checking = commands.add_parser("check", help="compute the losses on the cards again")
+    checking.add_argument("novels", help="the folder of the texts that the cards name")
+    checking.set_defaults(do=lambda given: check(given.novels))
     given = parser.parse_args()
-    pair = {PLAIN: open_training(given.plain), QKNORM: open_training(given.qknorm)}
+    given.do(given)
+
+
+def make(plain: Path, qknorm: Path) -> None:
+    """Export and describe both."""
+    pair = {PLAIN: open_training(plain), QKNORM: open_training(qknorm)}
     if len({trained.manifest["pair"] for trained in pair.values()}) != 1:
         sys.exit("These two are no twins: their recipes differ in more than the arm, or their data do.")
     for name, trained in pair.items():
@@ -80,6 +94,7 @@ def card(name: str, family: str, trained: Trained, folder: Path) -> str:
     model = transformers.AutoModelForCausalLM.from_pretrained(folder, dtype=torch.float32).eval()
     loss = manifest["held_out_loss"]
     length = recipe["length"]
+    read = read_recipe(recipe)
     return CARD.format(
         name=name,
         words=WORDS[name],
@@ -103,20 +118,39 @@ def card(name: str, family: str, trained: Trained, folder: Path) -> str:
         loss_1=f"{loss['1']:.3f}",
         loss_2=f"{loss['2']:.3f}",
         loss_4=f"{loss['4']:.3f}",
-        stored=f"{stored_loss(model, trained):.3f}",
+        stored=f"{stored_loss(model, TextSupply(data_of(trained), read), read):.3f}",
         uniform=float(torch.tensor(float(size["vocab_size"])).log()),
         samples="\n".join(f"> {text}\n" for text in samples(model, tokenizer)),
         **{key: recipe[key] for key in ("length", "batch", "rate", "decay", "clip", "seed")},
     )
 
 
-def stored_loss(model: torch.nn.Module, trained: Trained) -> float:
+def check(novels: str) -> None:
+    """Print the losses that the training noted beside those of the stored weights on the same sequences."""
+    data = None
+    for name in PAIR:
+        noted = json.loads((packaged_folder(name) / "training.json").read_text(encoding="utf-8"))
+        recipe = read_recipe(noted["recipe"])
+        data = data or prepare_text(read_texts([novels]), TextPlan(recipe.size.vocab_size, recipe.renamed), say=print)
+        if data.sha256 != noted["data"]["tokens_sha256"]:
+            sys.exit(
+                f"These are not the texts that {name} was trained on: their tokens have another hash than its card's."
+            )
+        model = transformers.AutoModelForCausalLM.from_pretrained(packaged_folder(name), dtype=torch.float32).eval()
+        supply = TextSupply(data, recipe)
+        for factor, loss in noted["held_out_loss"].items():
+            stored = stored_loss(model, supply, recipe, int(factor))
+            length = int(factor) * recipe.length
+            print(f"{name}, {length} tokens: {loss:.4f} noted, {stored:.4f} as stored, {stored - loss:+.5f}")
+
+
+def stored_loss(model: torch.nn.Module, supply: TextSupply, recipe: Recipe, factor: int = 1) -> float:
     """Of what was written, on the same held-out sequences as the training's own."""
-    recipe = read_recipe(trained.manifest["recipe"])
-    ids = TextSupply(data_of(trained), recipe).held_out(recipe.length, 8 * HELD_OUT_TOKENS // recipe.length)
+    length = factor * recipe.length
+    ids = supply.held_out(length, 8 * HELD_OUT_TOKENS // length)
     with torch.no_grad():
         parts = []
-        for rows in ids.split(recipe.batch):
+        for rows in ids.split(max(1, recipe.batch // factor)):
             logits = model(rows[:, :-1]).logits
             parts.append(torch.nn.functional.cross_entropy(logits.flatten(0, 1), rows[:, 1:].flatten()) * len(rows))
     return float(sum(parts)) / len(ids)
