@@ -19,7 +19,7 @@ from geomprobe.attention.seam import attending
 from geomprobe.attention.stages import Notebook
 from geomprobe.lab.arms import name_of
 from geomprobe.lab.folder import TrainingFolder
-from geomprobe.lab.growth import measure, projections, step_geometry
+from geomprobe.lab.growth import VECTORS, measure, projections, step_geometry
 from geomprobe.lab.model import LabConfig, LabForCausalLM, initialise
 from geomprobe.lab.objective import head_loss
 from geomprobe.lab.recipe import POSITIONS, Recipe
@@ -118,6 +118,7 @@ class Training:
         self.body = torch.compile(self.model.model) if self.compiled else self.model.model
         self.notebook = Notebook(attending(self.model))
         self.before: dict[str, Tensor] = {}
+        self.pointed: dict[tuple[int, str], dict[str, float]] = {}  # how the last update did, by layer and vector
         self._take_up()
         saving, growing = set(save_steps(self.recipe.n_steps)), set(growth_steps(self.recipe.n_steps))
         self.model.train()
@@ -146,6 +147,7 @@ class Training:
             group["lr"] = rate
         ids = self.supply.batch(self.step).to(self.device)
         self.optimiser.zero_grad(set_to_none=True)
+        self.pointed = {}  # no step as yet
         loss = self.loss(ids)
         loss.backward()
         norms = self._gradient_norms()
@@ -155,8 +157,15 @@ class Training:
         if not math.isfinite(value):
             self.diverged_at = self.step
             return
+        before = {key: weight.detach().clone() for key, weight in projections(self.model).items()}
         self.optimiser.step()
-        self.steps.append({"step": self.step, "rate": rate, "loss": value, **norms})
+        self._look_where_it_went(before, shrunk=rate * recipe.decay)
+        parts = {
+            f"{name}_{vector}": float(np.mean([found[name] for (_, of), found in self.pointed.items() if of == vector]))
+            for vector in VECTORS
+            for name in ("radial", "tangential")
+        }
+        self.steps.append({"step": self.step, "rate": rate, "loss": value, **norms, **parts})
         self.step += 1
         self.seconds += time.monotonic() - begun
 
@@ -178,11 +187,18 @@ class Training:
         made = projections(self.model)
         named = {
             f"gradient_{vector}": norm(weight for (_, which), weight in made.items() if which == vector)
-            for vector in "qk"
+            for vector in VECTORS
         }
         return {"gradient": norm(self.model.parameters()), **named}
 
     # ------------------------------------------------------------------ what is measured
+    def _look_where_it_went(self, before: dict[tuple[int, str], Tensor], *, shrunk: float) -> None:
+        head_dim = self.recipe.size.head_dim
+        self.pointed = {
+            key: step_geometry(weight.detach(), before[key], shrunk=shrunk, head_dim=head_dim)
+            for key, weight in projections(self.model).items()
+        }
+
     @contextmanager
     def _watched(self, growing: bool) -> Iterator[None]:  # noqa: FBT001
         """Measure lengths before an update, and afterwards how it pointed."""
@@ -190,15 +206,9 @@ class Training:
             yield
             return
         rows = self._measure_rows()
-        made = projections(self.model)
-        before = {key: weight.detach().clone() for key, weight in made.items()}
-        shrunk = self.recipe.rate_at(self.step) * self.recipe.decay
         yield
-        head_dim = self.recipe.size.head_dim
-        for (layer, vector), weight in made.items():
-            found = step_geometry(weight.detach(), before[layer, vector], shrunk=shrunk, head_dim=head_dim)
-            updated = self.diverged_at is None  # else there was no step to point anywhere
-            rows[layer] |= {f"{name}_{vector}": value if updated else math.nan for name, value in found.items()}
+        for (layer, vector), found in self.pointed.items():
+            rows[layer] |= {f"{name}_{vector}": value for name, value in found.items()}
         self.growth.extend(rows)
 
     def _measure_rows(self) -> list[dict[str, Any]]:

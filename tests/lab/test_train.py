@@ -225,6 +225,28 @@ def test_the_first_loss_is_that_of_the_first_batch(data, metrics):
         assert metrics[f"gradient_{vector}"][0] == pytest.approx(math.sqrt(squares), rel=1e-5)
 
 
+def test_parts_of_updates_are_those_between_saved_steps(unbroken, metrics):
+    size = RECIPE.size
+    for step in (0, 1, 2):
+        was, is_ = (
+            LabForCausalLM.from_pretrained(unbroken / "steps" / f"{at:08d}").state_dict() for at in (step, step + 1)
+        )
+        for vector, n_heads in (("q", size.heads), ("k", size.kv_heads)):
+            along, across = [], []
+            for layer in range(size.layers):
+                name = f"model.layers.{layer}.self_attn.{vector}_proj.weight"
+                for head in range(n_heads):
+                    rows = slice(head * size.head_dim, (head + 1) * size.head_dim)
+                    weights = was[name][rows].double().numpy().ravel()
+                    decayed = weights * (1 - RECIPE.rate_at(step) * RECIPE.decay)
+                    update = is_[name][rows].double().numpy().ravel() - decayed
+                    length = math.sqrt(weights @ weights)
+                    along.append(update @ weights / length**2)
+                    across.append(np.linalg.norm(update - along[-1] * weights) / length)
+            assert metrics[f"radial_{vector}"][step] == pytest.approx(np.mean(along), rel=1e-6, abs=1e-12)
+            assert metrics[f"tangential_{vector}"][step] == pytest.approx(np.mean(across), rel=1e-6)
+
+
 def test_it_learns(unbroken, metrics):
     assert metrics.step.tolist() == list(range(N_STEPS))
     assert metrics.rate.tolist() == [RECIPE.rate_at(step) for step in range(N_STEPS)]
