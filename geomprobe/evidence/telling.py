@@ -29,7 +29,7 @@ MEANT: Final[Mapping[str, Mapping[Verdict, str]]] = MappingProxyType(
         },
         "C4": {
             SUPPORTED: "categories of words are cleaner with a QK norm, in keys and in the residual stream",
-            REFUTED: "a QK norm does not make categories cleaner both in keys and in the residual stream",
+            REFUTED: "in keys, in the residual stream or in both, a QK norm does not make categories cleaner",
             NOT_IDENTIFIED: "what keys say depends on the gauge, which no attention shows",
         },
         "C5": {
