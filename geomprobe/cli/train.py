@@ -36,6 +36,7 @@ def train(
     renamed: Annotated[
         int | None, typer.Option("--rename", help="Frequent words that get a second token in part.")
     ] = None,
+    bos: Annotated[bool, typer.Option("--bos", help="Begin each sequence with the token that ends documents.")] = False,
     vocab_size: Annotated[int | None, typer.Option(help="Of the tokenizer that is learned.")] = None,
     hidden: Annotated[int | None, typer.Option(help="Width of the residual stream.")] = None,
     intermediate: Annotated[int | None, typer.Option(help="Width of the feed-forward part.")] = None,
@@ -72,6 +73,7 @@ def train(
         "decay": decay,
         "clip": clip,
         "renamed": renamed,
+        "bos": bos or None,
         "dtype": dtype,
     }
     own = {"qk_norm": qk_norm, "axis": axis, "order": order, "scale": scale}

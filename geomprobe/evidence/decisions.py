@@ -18,6 +18,7 @@ from geomprobe.ledger.thresholds import of
 Floats = NDArray[np.float64]
 PLAIN, NORMED = "A0", "A1"
 SHORT, LONG, STABILITY = "nano", "long", "stability"  # the groups of the plan
+NO_BOS: Final = "nobos"  # the group whose trainings are as long, and whose sequences begin without a BOS
 VERSUS = f"{NORMED} − {PLAIN}"
 _NEAR_CHANCE: Final = 0.35  # place of a parent among all, from which the words have hardly been learned
 _LEAD: Final = ("first_lead", "first_lead_by_length", "first_lead_by_angle")
@@ -434,4 +435,21 @@ def _sinks(records: Records) -> Decision:
             f"{PLAIN} gives the first position {plain.mean():.3f} of its attention, less than {entry:g} times the "
             f"{uniform.mean():.3f} of uniform attention: there is no sink to be removed."
         )
-    return Decision("H9", title, tuple(contrasts), all_for, missing=missing)
+    return Decision("H9", title, tuple(contrasts), all_for, missing=missing, note=_about_bos(records))
+
+
+def _about_bos(records: Records) -> str:
+    """What the first position is in these trainings, and what it gets where sequences begin with any token."""
+    recipes = [records.whole[name]["recipe"] for name in records.rows(LONG, PLAIN)["name"]]
+    said = "Each sequence begins with a BOS here." if recipes and all(one.get("bos") for one in recipes) else ""
+    other = {arm: records.one(NO_BOS, arm, "first_mass") for arm in (PLAIN, NORMED)}
+    if any(other[arm].empty for arm in other):
+        return said
+    uniform = records.one(NO_BOS, PLAIN, "first_mass_uniform").mean()
+    n = min(len(values) for values in other.values())
+    without = (
+        f"Where sequences begin without a BOS (group {NO_BOS}, n = {n}) the first position gets "
+        f"{other[PLAIN].mean():.4f} of the attention in {PLAIN} and {other[NORMED].mean():.4f} in {NORMED}; uniform "
+        f"attention gives {uniform:.4f}."
+    )
+    return f"{said} {without}".strip()

@@ -29,7 +29,7 @@ from geomprobe.lab.objective import head_loss
 from geomprobe.lab.recipe import read_recipe
 from geomprobe.lab.running import Trained, open_training
 from geomprobe.lab.supply import TextSupply
-from geomprobe.lab.text import TextData
+from geomprobe.lab.text import END_ID, TextData
 from geomprobe.lab.train import finite
 from geomprobe.models.quiet import quiet_transformers
 from geomprobe.progress import Reporter
@@ -211,7 +211,7 @@ def best_temperatures(trained: Trained, data: TextData) -> dict[str, float]:
     spans = supply.held_out(span, max(1, TEMPERATURE_TOKENS // span))  # (sequence, span + 1)
     for factor in FACTORS:
         length = factor * recipe.length
-        ids = torch.cat([spans[:, begin : begin + length + 1] for begin in range(0, span, length)])
+        ids = supply.begun(torch.cat([spans[:, begin : begin + length + 1] for begin in range(0, span, length)]))
 
         def loss(log_beta: float, ids: torch.Tensor = ids, rows: int = max(1, ROWS // factor)) -> float:
             for attention, scaling in zip(attentions, own, strict=True):
@@ -241,8 +241,9 @@ def _ranks(trained: Trained, data: TextData) -> pd.DataFrame:
     ids = torch.from_numpy(data.held_out[:64].astype("int64"))[None]
     spec = examine(model, ids, notebook=notebook)
     folder = _fresh(trained.path / ".renamed")
+    bos = END_ID if read_recipe(trained.manifest["recipe"]).bos else None
     try:
-        return parent_ranks(model, spec, notebook, data, folder)
+        return parent_ranks(model, spec, notebook, data, folder, bos=bos)
     finally:
         shutil.rmtree(folder, ignore_errors=True)
 

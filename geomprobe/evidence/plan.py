@@ -296,6 +296,10 @@ def _name(where: str, value: Any) -> str:
 
 def _value(where: str, what: str, value: Any, kind: Any) -> Any:
     """A value of a recipe's field, in the field's type."""
+    if kind is bool:
+        if not isinstance(value, bool):
+            raise _wrong(where, what, "true or false", value)
+        return value
     if kind is str:
         if not isinstance(value, str):
             raise _wrong(where, what, "a word", value)

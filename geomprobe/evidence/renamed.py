@@ -24,12 +24,18 @@ _SEED: Final = 0
 _COLUMNS: Final = ("word", "rare", "space", "vector", "layer", "head", "gauge", "place", "hit")
 
 
-def renamed_contexts(data: TextData) -> tuple[tuple[Renamed, ...], Contexts]:
+def renamed_contexts(data: TextData, bos: int | None = None) -> tuple[tuple[Renamed, ...], Contexts]:
     """Windows of the held-out tokens that end where a renamed word stands, by its new token or by its parent.
 
     Which of the two stands at a place was drawn at random, so any place of the word is as good for one as for the
     other. Eight places are read with the new token and eight others with the parent, whatever stands there: so a word
     that goes by its new token once in some hundred places has as many contexts as one that does every second time.
+
+    Parameters
+    ----------
+    data : TextData
+    bos : int or None
+        What stands in place of the first token of each window, where the model's sequences begin so.
 
     Returns
     -------
@@ -61,7 +67,7 @@ def renamed_contexts(data: TextData) -> tuple[tuple[Renamed, ...], Contexts]:
         type_index=np.repeat(np.arange(len(kinds)), N_CONTEXTS),
         document=zeros,
         start=zeros,
-        ids=np.array(ids, dtype=np.int64).reshape(-1, CONTEXT),
+        ids=_begun(np.array(ids, dtype=np.int64).reshape(-1, CONTEXT), bos),
         document_names=("held_out",),
         left_out={"too_rare": len(data.renamed) - len(words)},
     )
@@ -73,15 +79,23 @@ def _windows(stream: NDArray, places: NDArray, token: int) -> list[NDArray]:
     return [np.append(stream[at - CONTEXT + 1 : at], token) for at in places]
 
 
-def gauge_windows(data: TextData) -> NDArray[np.int64]:
+def _begun(ids: NDArray[np.int64], bos: int | None) -> NDArray[np.int64]:
+    if bos is not None:
+        ids[:, 0] = bos
+    return ids
+
+
+def gauge_windows(data: TextData, bos: int | None = None) -> NDArray[np.int64]:
     """Held-out tokens that fix the balanced gauge: (window, token); none where there are fewer than one window."""
     stream = np.asarray(data.held_out)
     whole = stream[: len(stream) // GAUGE_WINDOW * GAUGE_WINDOW].reshape(-1, GAUGE_WINDOW)
     chosen = np.linspace(0, len(whole) - 1, min(GAUGE_WINDOWS, len(whole))).astype(int)
-    return whole[chosen].astype(np.int64)
+    return _begun(whole[chosen].astype(np.int64), bos)
 
 
-def parent_ranks(model: Any, spec: ModelSpec, notebook: Notebook, data: TextData, folder: Path) -> pd.DataFrame:
+def parent_ranks(
+    model: Any, spec: ModelSpec, notebook: Notebook, data: TextData, folder: Path, *, bos: int | None = None
+) -> pd.DataFrame:
     """Where a word's parent stands among the parents of all renamed words, seen from its second token.
 
     Parameters
@@ -92,6 +106,8 @@ def parent_ranks(model: Any, spec: ModelSpec, notebook: Notebook, data: TextData
     data : TextData
     folder : Path
         Of the pass, for the time being.
+    bos : int or None
+        What the model's sequences begin with.
 
     Returns
     -------
@@ -99,10 +115,10 @@ def parent_ranks(model: Any, spec: ModelSpec, notebook: Notebook, data: TextData
         A row a word, space (content, residual, embedding), vector, layer, head and gauge: `place` is the share of the
         other parents that lie nearer by cosine (0: its own is the nearest; chance .5), `hit` whether none does.
     """
-    words, contexts = renamed_contexts(data)
+    words, contexts = renamed_contexts(data, bos)
     length = contexts.ids.shape[1]
     batch_size = max(1, TOKENS_A_PASS // GAUGE_WINDOW)
-    gauges = key_gauges(model, spec, gauge_windows(data), notebook, batch_size=batch_size)
+    gauges = key_gauges(model, spec, gauge_windows(data, bos), notebook, batch_size=batch_size)
     collection = Collection(spec, contexts, folder, gauges)
     collection.run(model, batch_size=max(1, TOKENS_A_PASS // length), notebook=notebook)
     n = len(words)

@@ -51,6 +51,7 @@ _BESIDE: Final[Mapping[str, Callable[[Evidence], list[Block]]]] = {"C8": tempera
 _FOR: Final = {
     "nano": "all arms, for most claims",
     "long": "more tokens, for sinks",
+    "nobos": "as long, sequences begin without a BOS",
     "stability": "several learning rates",
     "backcopy": "a task with idle rows, for sinks",
     "micro": "a larger size, to see whether it is the same there",

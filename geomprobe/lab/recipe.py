@@ -70,6 +70,9 @@ class Recipe:
         Greatest norm of the gradient; 0 for none.
     renamed : int
         How many frequent words get a second token; texts only.
+    bos : bool
+        Whether the token that ends documents stands in place of the first of each sequence, as a BOS that tells where
+        a sequence begins; texts only. What is predicted stays the same.
     dtype : {"float32", "bfloat16"}
         Of the products; weights are float32.
 
@@ -91,6 +94,7 @@ class Recipe:
     decay: float = 0.1
     clip: float = 1.0
     renamed: int = 0
+    bos: bool = False
     dtype: str = "float32"
 
     def __post_init__(self) -> None:
@@ -108,6 +112,8 @@ class Recipe:
             raise InvalidParameter(f"rate must be between 0 and 10; got {self.rate!r}.")
         if self.task == "backcopy" and self.renamed:
             raise InvalidParameter("renamed is about texts; leave it out with the task backcopy.")
+        if self.task == "backcopy" and self.bos:
+            raise InvalidParameter("bos is about texts; leave it out with the task backcopy.")
 
     @property
     def n_steps(self) -> int:
@@ -124,8 +130,14 @@ class Recipe:
 
     @property
     def described(self) -> dict[str, Any]:
-        """Its fields, for a manifest."""
-        return asdict(self)
+        """Its fields, for a manifest.
+
+        `bos` stands there where there is one alone: so trainings from before there was the field keep their hash.
+        """
+        described = asdict(self)
+        if not self.bos:
+            del described["bos"]
+        return described
 
     def fingerprint(self, data_sha256: str) -> str:
         """The sha256 of the recipe and its data, in hex."""

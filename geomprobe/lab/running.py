@@ -112,7 +112,7 @@ def run_recipe(  # noqa: PLR0913
         recipe=recipe,
         supply=supply,
         folder=folder,
-        tokenizer=data.tokenizer if data is not None else None,
+        tokenizer=_tokenizer(data, recipe),
         about=about,
         device=place,
         compiled=place.startswith("cuda") if compiled is None else compiled,
@@ -155,6 +155,12 @@ def with_size(recipe: Recipe, **given: int | None) -> Recipe:
     """The recipe with those widths and counts of its size that are given."""
     changed = {name: value for name, value in given.items() if value is not None}
     return replace(recipe, size=replace(recipe.size, **changed)) if changed else recipe
+
+
+def _tokenizer(data: TextData | None, recipe: Recipe) -> Path | None:
+    if data is None:
+        return None
+    return data.tokenizer_with_bos if recipe.bos else data.tokenizer
 
 
 def _source(text: str | Path | Sequence[str | Path] | None, dataset: str | None) -> Source:

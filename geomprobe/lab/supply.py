@@ -9,7 +9,7 @@ from torch import Tensor
 
 from geomprobe.errors import CorpusError
 from geomprobe.lab.recipe import Recipe
-from geomprobe.lab.text import TextData
+from geomprobe.lab.text import END_ID, TextData
 
 ORDER: Final = 1  # beside the seed: the stream of random numbers for the order of the data
 
@@ -62,7 +62,7 @@ class TextSupply:
         """The pieces of an update: (batch, length + 1)."""
         recipe = self._recipe
         pieces = [self._piece(number) for number in range(step * recipe.batch, (step + 1) * recipe.batch)]
-        return _cut(self._data.train, [piece * recipe.length for piece in pieces], recipe.length)
+        return self.begun(_cut(self._data.train, [piece * recipe.length for piece in pieces], recipe.length))
 
     def _piece(self, number: int) -> int:
         """Which piece is the number-th to be read."""
@@ -77,7 +77,16 @@ class TextSupply:
         stream = self._data.held_out
         n = min(n, (len(stream) - 1) // length)
         begins = np.linspace(0, len(stream) - length - 1, n).astype(int) if n > 1 else [0]
-        return _cut(stream, [int(begin) for begin in begins], length)
+        return self.begun(_cut(stream, [int(begin) for begin in begins], length))
+
+    def begun(self, ids: Tensor) -> Tensor:
+        """Pieces as the model reads them: (n, length + 1), with a BOS in place of the first token where the recipe
+        says so. No piece predicts its own first token, so that what is predicted is the same with and without.
+        """  # noqa: D205
+        if self._recipe.bos:
+            ids = ids.clone()
+            ids[:, 0] = END_ID
+        return ids
 
 
 def _cut(stream: np.ndarray, begins: list[int], length: int) -> Tensor:

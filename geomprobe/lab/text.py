@@ -20,6 +20,7 @@ from geomprobe.lab.renaming import Renamed, rename
 from geomprobe.models.cache import user_cache_folder
 
 END: Final = "<|end|>"  # stands between documents
+END_ID: Final = 0  # in every vocabulary that is learned here
 HELD_OUT: Final = 0.1  # share of the documents
 NOTE: Final = "data.json"
 VERSION: Final = 2  # of the cleaning and the split: another one makes other tokens
@@ -72,6 +73,19 @@ class TextData:
     def tokenizer(self) -> Path:
         """Folder with the files of the tokenizer, as transformers reads them."""
         return self.folder / "tokenizer"
+
+    @property
+    def tokenizer_with_bos(self) -> Path:
+        """The same of one that puts END before each text, for models whose sequences begin with it."""
+        folder = self.folder / "tokenizer-bos"
+        if not folder.exists():
+            part = Path(tempfile.mkdtemp(prefix=f".{folder.name}-", dir=self.folder))
+            try:
+                _save_tokenizer(_begun(self.tokenizer / "tokenizer.json"), part, bos_token=END)
+                _rename(part, folder, made=folder)
+            finally:
+                shutil.rmtree(part, ignore_errors=True)
+        return folder
 
     @property
     def held_out_texts(self) -> Path:
@@ -202,13 +216,18 @@ def _make(folder: Path, source: Source, plan: TextPlan, say: Callable[[str], obj
             "renamed": [vars(word) for word in renamed],
         }
         (part / NOTE).write_text(json.dumps(about, indent=2, ensure_ascii=False) + "\n", encoding="utf-8")
-        try:
-            part.rename(folder)
-        except OSError:
-            if not (folder / NOTE).exists():  # another process may have made the same
-                raise
+        _rename(part, folder, made=folder / NOTE)
     finally:
         shutil.rmtree(part, ignore_errors=True)
+
+
+def _rename(part: Path, folder: Path, *, made: Path) -> None:
+    """Put a whole folder in its place, where another process may have put the same."""
+    try:
+        part.rename(folder)
+    except OSError:
+        if not made.exists():
+            raise
 
 
 def _learn(documents: Sequence[Document], vocab_size: int) -> Any:
@@ -240,10 +259,21 @@ def _stream(tokenizer: Any, documents: Sequence[Document]) -> npt.NDArray[np.uin
     return np.concatenate(parts)
 
 
-def _save_tokenizer(tokenizer: Any, folder: Path) -> None:
+def _begun(file: Path) -> Any:
+    """The tokenizer of a file, with END before each text."""
+    from tokenizers import Tokenizer, processors
+
+    tokenizer = Tokenizer.from_file(str(file))
+    tokenizer.post_processor = processors.TemplateProcessing(single=f"{END} $A", special_tokens=[(END, END_ID)])
+    return tokenizer
+
+
+def _save_tokenizer(tokenizer: Any, folder: Path, **tokens: str) -> None:
     from transformers import PreTrainedTokenizerFast
 
-    whole = PreTrainedTokenizerFast(tokenizer_object=tokenizer, eos_token=END, clean_up_tokenization_spaces=False)
+    whole = PreTrainedTokenizerFast(
+        tokenizer_object=tokenizer, eos_token=END, clean_up_tokenization_spaces=False, **tokens
+    )
     whole.save_pretrained(str(folder))
 
 

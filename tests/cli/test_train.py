@@ -8,8 +8,10 @@ import pandas as pd
 import pytest
 import torch
 from safetensors.torch import load_file
+from transformers import AutoTokenizer
 
 from geomprobe.cli.app import run as run_app
+from geomprobe.corpus.tokenizing import bos_of
 from geomprobe.lab.arms import ARMS
 from tests.lab.made_text import documents
 
@@ -59,6 +61,17 @@ def test_words_of_the_command_line_reach_the_recipe(train, texts, tmp_path):
     assert recipe["size"] == {**size, "vocab_size": 300}
     assert manifest_of(out)["step"] == 16
     assert pd.read_parquet(out / "metrics.parquet")["rate"].max() == pytest.approx(5e-3)
+
+
+def test_sequences_that_begin_with_a_bos(train, texts, tmp_path):
+    """What is trained so is read so: the checkpoint's tokenizer begins texts with the same token."""
+    out = tmp_path / "run"
+    code, _, _ = train("--text", texts, "--out", out, "--bos", *TINY)
+    assert code == 0
+    assert manifest_of(out)["recipe"]["bos"] is True
+    for step in (0, 16):
+        tokenizer = AutoTokenizer.from_pretrained(out / "steps" / f"{step:08d}")
+        assert bos_of(tokenizer) == tokenizer.eos_token_id == 0
 
 
 def test_an_arm_of_ones_own(train, tmp_path):

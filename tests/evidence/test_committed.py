@@ -1,5 +1,6 @@
 """The evidence that is committed is what its records say, by the program as it is."""
 
+import json
 import shutil
 from pathlib import Path
 
@@ -7,8 +8,18 @@ import pytest
 
 from geomprobe.evidence import page as paging
 from geomprobe.evidence.page import FILES, MARKDOWN, PLAN, write_evidence
+from geomprobe.lab.recipe import read_recipe
 
 FOLDER = Path(__file__).resolve().parents[2] / "reports" / "qk-norm-evidence"
+
+
+def test_the_recipes_of_records_have_the_hash_that_they_had():
+    """Else the plan would train all of them anew."""
+    records = [json.loads(file.read_text(encoding="utf-8")) for file in (FOLDER / "runs").glob("*.json")]
+    known = [record for record in records if "tokens_sha256" in record.get("data", {})]
+    assert len(known) > 10
+    for record in known:
+        assert read_recipe(record["recipe"]).fingerprint(record["data"]["tokens_sha256"]) == record["fingerprint"]
 
 
 def test_the_page_is_that_of_its_records(tmp_path, monkeypatch):

@@ -292,6 +292,22 @@ def test_the_entry_of_sinks_is_told_with_its_numbers():
     assert "less than 3 times the 0.013 of uniform attention" in missing
 
 
+def test_what_sequences_begin_with_is_noted():
+    def note(*, bos, others=()):
+        planted = {"A0": {"first_mass": (0.25, 0.0, 0.0)}, "A1": {"first_mass": (0.24, 0.0, 0.0)}}
+        whole = made_group("long", ["A0", "A1"], SEEDS, planted=planted)
+        for record in whole.values():
+            record["recipe"] |= {"bos": True} if bos else {}
+        low = {arm: {"first_mass": (value, 0.0, 0.0)} for arm, value in (("A0", 0.0062), ("A1", 0.0031))}
+        whole |= made_group("nobos", others, 2, planted=low)
+        return next(one for one in decide(made(whole)) if one.claim == "H9").note
+
+    assert note(bos=False) == ""
+    assert note(bos=True) == note(bos=True, others=("A0",)) == "Each sequence begins with a BOS here."
+    told = note(bos=True, others=("A0", "A1"))
+    assert "(group nobos, n = 2) the first position gets 0.0062 of the attention in A0 and 0.0031 in A1; uni" in told
+
+
 def test_which_gauge_decided_is_noted():
     def note(**planted):
         return next(one for one in decide(nano(A1={**CONSTANT, **planted})) if one.claim == "C3").note

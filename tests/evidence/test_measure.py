@@ -267,10 +267,13 @@ def loss_by_hand(trained, data, factor, beta):
         for layer in model.model.layers:
             layer.self_attn.q_norm.weight *= beta
     length, span = factor * LENGTH, 4 * LENGTH
+    bos = trained.manifest["recipe"].get("bos", False)
     begins = np.linspace(0, len(data.held_out) - span - 1, TEMPERATURE_TOKENS // span).astype(int)
     each = []
     for begin in [first + more for first in begins for more in range(0, span, length)]:
         ids = torch.from_numpy(data.held_out[begin : begin + length + 1].astype(np.int64))
+        if bos:
+            ids[0] = 0
         with torch.no_grad():
             each.append(torch.nn.functional.cross_entropy(model(ids[None, :-1]).logits[0].double(), ids[1:]))
     return float(torch.stack(each).mean())
@@ -302,6 +305,20 @@ def test_the_best_temperature_is_that_of_a_search_by_hand(world, sharp, factor, 
     assert min(grid, key=grid.get) == best
     assert found[f"beta_gain_{factor}x"] == pytest.approx(grid[1] - grid[best], abs=1e-6)
     assert found[f"beta_gain_{factor}x"] > 0
+
+
+@pytest.mark.parametrize("factor", [1, 2, 4])
+def test_it_is_looked_for_on_sequences_that_begin_as_in_training(world, sharp, factor, monkeypatch):
+    monkeypatch.setattr(module, "TEMPERATURE_TOKENS", 1024)
+    monkeypatch.setattr(sys.modules[__name__], "TEMPERATURE_TOKENS", 1024)
+    begun = replace(sharp, manifest={**sharp.manifest, "recipe": {**sharp.manifest["recipe"], "bos": True}})
+    found = best_temperatures(begun, world.data)
+    best, gain = found[f"best_beta_{factor}x"], found[f"beta_gain_{factor}x"]
+    with_bos, without = (
+        loss_by_hand(one, world.data, factor, 1) - loss_by_hand(one, world.data, factor, best) for one in (begun, sharp)
+    )
+    assert gain == pytest.approx(with_bos, abs=1e-6)
+    assert gain != pytest.approx(without, abs=1e-5)
 
 
 def test_looking_for_it_leaves_the_model_alone(world, sharp):

@@ -207,6 +207,17 @@ def test_whether_a_group_is_compiled(read):
         read(f"name: p\ngroups: [{groups[0][:-1]}, compile: yes please}}]")
 
 
+def test_whether_sequences_begin_with_a_bos(read):
+    groups = [
+        "{name: b, preset: nano, arms: [A0], seeds: 1, bos: true}",
+        "{name: c, preset: nano, arms: [A0], seeds: 1}",
+    ]
+    plan = read(f"name: p\ntext: .\ngroups: [{', '.join(groups)}]")
+    assert [job.recipe.bos for job in plan.jobs] == [True, False]
+    with pytest.raises(InvalidParameter, match="group 'b': bos must be true or false; got 1"):
+        read(f"name: p\ntext: .\ngroups: [{groups[0].replace('true', '1')}]")
+
+
 COMPILED = {"b": "", "c": ", compile: true", "d": ", compile: false"}
 
 

@@ -13,7 +13,7 @@ from geomprobe.attention.seam import attending
 from geomprobe.attention.stages import Notebook
 from geomprobe.corpus.contexts import CONTEXT
 from geomprobe.evidence.record import of_renamed
-from geomprobe.evidence.renamed import N_CONTEXTS, parent_ranks, places_of_own, renamed_contexts
+from geomprobe.evidence.renamed import N_CONTEXTS, gauge_windows, parent_ranks, places_of_own, renamed_contexts
 from geomprobe.lab.renaming import Renamed
 from geomprobe.lab.text import TextData
 from tests.lab.decoders import SMALL, fresh
@@ -91,6 +91,18 @@ def save_tokenizer(folder, n_words):
     vocabulary |= {f"Ġw{number}": FIRST_WORD + number for number in range(n_words)}
     (folder / "tokenizer").mkdir(exist_ok=True)
     Tokenizer(WordLevel(vocabulary, unk_token="on")).save(str(folder / "tokenizer" / "tokenizer.json"))
+
+
+def test_windows_may_begin_with_a_bos(tmp_path):
+    data = streamed(tmp_path / "data")
+    (_, own), (_, begun) = renamed_contexts(data), renamed_contexts(data, 7)
+    assert (begun.ids[:, 0] == 7).all()
+    assert np.array_equal(begun.ids[:, 1:], own.ids[:, 1:])
+    plain, marked = gauge_windows(data), gauge_windows(data, 7)
+    assert len(plain) > 0
+    assert (marked[:, 0] == 7).all()
+    assert np.array_equal(marked[:, 1:], plain[:, 1:])
+    assert not (plain[:, 0] == 7).all()
 
 
 def streamed(folder, *, counts=None, seed=0, n_words=N_WORDS):

@@ -13,7 +13,7 @@ from geomprobe.lab.recipe import BACKCOPY, PRESETS, Recipe, Size, preset, read_r
 DATA = "ab" * 32
 OTHER = {  # of each field another value, one that says something else
     "arm": ARMS["A6"], "seed": 1, "task": "backcopy", "size": Size(layers=5), "tokens": 3_000_001, "length": 256,
-    "batch": 9, "rate": 1e-3, "warmup": 0.1, "decay": 0.0, "clip": 0.0, "renamed": 3, "dtype": "bfloat16",
+    "batch": 9, "rate": 1e-3, "warmup": 0.1, "decay": 0.0, "clip": 0.0, "renamed": 3, "bos": True, "dtype": "bfloat16",
 }  # fmt: skip
 
 
@@ -101,6 +101,15 @@ def test_presets_go_into_a_manifest_and_back(name):
     assert back.fingerprint(DATA) == recipe.fingerprint(DATA)
 
 
+def test_a_bos_goes_into_a_manifest_and_back():
+    recipe = Recipe(bos=True)
+    assert read_recipe(json.loads(json.dumps(recipe.described))) == recipe
+
+
+def test_trainings_from_before_there_was_a_bos_keep_their_hash():
+    assert "bos" not in Recipe().described
+
+
 def test_reading_leaves_the_description_alone():
     described = Recipe().described
     before = json.dumps(described)
@@ -130,6 +139,7 @@ def test_an_unknown_preset_is_told():
         ({"length": 7}, r"length must be at least 8; got 7\."),
         ({"batch": 0}, r"batch must be at least 1; got 0\."),
         ({"tokens": 0}, r"tokens must be at least 1; got 0\."),
+        ({"task": "backcopy", "bos": True}, r"bos is about texts; leave it out with the task backcopy\."),
         ({"renamed": -1}, r"renamed must be at least 0; got -1\."),
         ({"decay": -0.1}, r"decay must be at least 0; got -0\.1\."),
         ({"clip": float("nan")}, r"clip must be at least 0; got nan\."),

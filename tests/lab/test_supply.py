@@ -11,6 +11,7 @@ from geomprobe.errors import CorpusError
 from geomprobe.lab.arms import ARMS
 from geomprobe.lab.recipe import Recipe
 from geomprobe.lab.supply import TextSupply
+from geomprobe.lab.text import END_ID
 from tests.lab.made_text import counted, prepared
 
 LENGTH, BATCH = 8, 3
@@ -95,6 +96,14 @@ def test_a_batch_is_not_part_of_the_text_itself(data, supply):
     before = supply.batch(0)
     supply.batch(0).zero_()
     assert torch.equal(supply.batch(0), before)
+
+
+def test_a_bos_takes_the_place_of_the_first_token_and_of_no_other(data, supply):
+    begun = TextSupply(data, replace(RECIPE, bos=True))
+    for read, own in ((begun.batch(3), supply.batch(3)), (begun.held_out(16, 5), supply.held_out(16, 5))):
+        assert (own[1:, 0] != END_ID).all()
+        assert (read[:, 0] == END_ID).all()
+        assert torch.equal(read[:, 1:], own[:, 1:])  # what is predicted, and from what else
 
 
 @pytest.mark.parametrize(("length", "n"), [(8, 4), (8, 1), (32, 3), (8, 24), (16, 5)])

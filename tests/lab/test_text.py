@@ -2,6 +2,7 @@
 
 import itertools
 import json
+import shutil
 import textwrap
 from dataclasses import replace
 
@@ -10,9 +11,10 @@ import pytest
 from transformers import AutoTokenizer
 
 from geomprobe.corpus.sources import Source
+from geomprobe.corpus.tokenizing import bos_of
 from geomprobe.errors import CorpusError, InvalidParameter
 from geomprobe.lab import text as module
-from geomprobe.lab.text import END, HELD_OUT, NOTE, TextPlan, clean_prose, open_text, prepare_text, split
+from geomprobe.lab.text import END, END_ID, HELD_OUT, NOTE, TextPlan, clean_prose, open_text, prepare_text, split
 from tests.lab.made_text import VOCABULARY, documents, source
 
 PLAN = TextPlan(VOCABULARY)
@@ -271,6 +273,54 @@ def test_another_process_may_make_the_same_at_once(data, lab, monkeypatch):
     assert list(lab.iterdir()) == [mine.folder]
     assert mine.about == data.about
     assert np.array_equal(mine.train, data.train)
+
+
+def test_a_tokenizer_that_begins_texts(data, tokenizer):
+    begun = AutoTokenizer.from_pretrained(data.tokenizer_with_bos)
+    assert (begun.bos_token_id, begun.eos_token_id) == (END_ID, END_ID)
+    assert bos_of(begun) == END_ID
+    assert bos_of(tokenizer) is None
+    text = source().documents[0].text
+    ids = begun(text)["input_ids"]
+    assert ids == [END_ID, *tokenizer(text)["input_ids"]]
+    assert begun.decode(ids, skip_special_tokens=True) == tokenizer.decode(ids[1:])
+    before = {file: file.stat().st_mtime_ns for file in data.tokenizer_with_bos.iterdir()}
+    assert {file: file.stat().st_mtime_ns for file in data.tokenizer_with_bos.iterdir()} == before  # made once
+
+
+@pytest.fixture
+def bare(data, tmp_path):
+    """The same tokens, whose tokenizer has not begun a text yet."""
+    shutil.copytree(data.folder, tmp_path / "bare", ignore=shutil.ignore_patterns("*-bos"))
+    return open_text(tmp_path / "bare")
+
+
+def test_a_tokenizer_that_begins_texts_is_whole_or_not_there(bare, monkeypatch):
+    def fail(*_args, **_tokens):
+        raise RuntimeError("planted")
+
+    with monkeypatch.context() as patch:
+        patch.setattr(module, "_save_tokenizer", fail)
+        with pytest.raises(RuntimeError, match="planted"):
+            _ = bare.tokenizer_with_bos
+    assert not list(bare.folder.glob("*-bos*"))
+    assert not list(bare.folder.glob(".*"))
+    assert len(list(bare.tokenizer_with_bos.iterdir())) == len(list(bare.tokenizer.iterdir()))
+
+
+def test_another_process_may_begin_texts_at_once(bare, monkeypatch):
+    save, other = module._save_tokenizer, []
+
+    def overtaken(tokenizer, folder, **tokens):
+        if not other:
+            other.append(None)
+            other.append(bare.tokenizer_with_bos)
+        save(tokenizer, folder, **tokens)
+
+    monkeypatch.setattr(module, "_save_tokenizer", overtaken)
+    assert bare.tokenizer_with_bos == other[1]
+    assert bos_of(AutoTokenizer.from_pretrained(other[1])) == END_ID
+    assert not list(bare.folder.glob(".*"))
 
 
 def test_a_folder_that_cannot_be_put_in_its_place_is_an_error(lab, monkeypatch):
