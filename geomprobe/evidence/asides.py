@@ -113,7 +113,7 @@ def sink_page(evidence: Evidence) -> list[Block]:
     caption = (
         f"A run has a sink where at its end the first position gets at least {of('H9', 'entry'):g} times what uniform "
         "attention gives it, on two held-out sequences of the training length, mean over rows from 16 on, heads and "
-        "layers (the claim itself is decided on the whole text, from the mean of its arm); from step: the first "
+        "layers (the claim itself is decided in windows of 64 tokens, from the mean of its arm); from step: the first "
         "measured one from which on that is so, over the runs with a sink. Size and tokens of each group are in the "
         "table of groups. Runs that diverged are left out."
     )

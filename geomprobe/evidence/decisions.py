@@ -11,7 +11,7 @@ import pandas as pd
 from numpy.typing import NDArray
 
 from geomprobe.evidence.contrasts import LEVEL, Contrast, Decision, Rule, all_for, any_for, both_all, t_interval
-from geomprobe.evidence.records import Records, at_equal_loss
+from geomprobe.evidence.records import SHORT_SINK, Records, at_equal_loss
 from geomprobe.ledger.endpoint import INCONCLUSIVE, NOT_IDENTIFIED, NOT_TESTED, REFUTED, SUPPORTED, Verdict
 from geomprobe.ledger.thresholds import of
 
@@ -406,8 +406,7 @@ def _tokens(records: Records, group: str) -> str:
 
 def _sinks(records: Records) -> Decision:
     title = "QK Norm removes attention sinks"
-    plain = records.one(LONG, PLAIN, "first_mass")
-    uniform = records.one(LONG, PLAIN, "first_mass_uniform")
+    plain, uniform = records.one(LONG, PLAIN, SHORT_SINK), records.one(LONG, PLAIN, f"{SHORT_SINK}_uniform")
     margin, after = of("H9", "first_mass"), _tokens(records, LONG)
     rule = Rule(
         f"supported: interval below −{margin}; refuted: within ±{margin} (TOST) or above 0",
@@ -417,39 +416,52 @@ def _sinks(records: Records) -> Decision:
         turned=True,
     )
     contrasts = [
-        Contrast("first_mass", f"{VERSUS}{after}", records.paired(LONG, NORMED, PLAIN, "first_mass"), rule),
+        Contrast(SHORT_SINK, f"{VERSUS}{after}", records.paired(LONG, NORMED, PLAIN, SHORT_SINK), rule),
+        Contrast(SHORT_SINK, f"{PLAIN}{after}", plain.to_numpy(float)),
+        Contrast(SHORT_SINK, f"{NORMED}{after}", records.one(LONG, NORMED, SHORT_SINK).to_numpy(float)),
+        Contrast(f"{SHORT_SINK}_uniform", "what uniform attention gives", uniform.to_numpy(float)),
         Contrast("sink_rate", f"{VERSUS}{after}", records.paired(LONG, NORMED, PLAIN, "sink_rate")),
-        Contrast("first_mass", f"{PLAIN}{after}", plain.to_numpy(float)),
-        Contrast("first_mass", f"{NORMED}{after}", records.one(LONG, NORMED, "first_mass").to_numpy(float)),
-        Contrast("first_mass_uniform", "what uniform attention gives", uniform.to_numpy(float)),
+        Contrast("first_mass", f"{VERSUS}{after}", records.paired(LONG, NORMED, PLAIN, "first_mass")),
     ]
     contrasts += [
         Contrast(name, f"{arm}{after}", records.one(LONG, arm, name).to_numpy(float))
         for arm in (PLAIN, NORMED)
         for name in ("first_key_ratio", *_LEAD, *(f"{part}_balanced" for part in _LEAD[1:]))
     ]
-    missing = ""
-    entry = of("H9", "entry")
-    if len(plain) and float(plain.mean()) < entry * float(uniform.mean()):
-        missing = (
-            f"{PLAIN} gives the first position {plain.mean():.3f} of its attention, less than {entry:g} times the "
-            f"{uniform.mean():.3f} of uniform attention: there is no sink to be removed."
-        )
+    missing = _no_sink(plain, uniform, margin)
     return Decision("H9", title, tuple(contrasts), all_for, missing=missing, note=_about_bos(records))
+
+
+def _no_sink(plain: pd.Series, uniform: pd.Series, margin: float) -> str:
+    """Why there is nothing that a norm could remove."""
+    if plain.empty:
+        return ""
+    has, even, entry = float(plain.mean()), float(uniform.mean()), of("H9", "entry")
+    if has < entry * even:
+        return (
+            f"{PLAIN} gives the first position {has:.3f} of its attention, less than {entry:g} times the {even:.3f} of "
+            "uniform attention: there is no sink to be removed."
+        )
+    if has - even <= margin:  # the rule that refutes would hold whatever became of it
+        return (
+            f"{PLAIN} gives the first position {has - even:.3f} more than uniform attention does, which is within the "
+            f"margin of {margin:g}: a sink that is removed could not be told from one that stays."
+        )
+    return ""
 
 
 def _about_bos(records: Records) -> str:
     """What the first position is in these trainings, and what it gets where sequences begin with any token."""
     recipes = [records.whole[name]["recipe"] for name in records.rows(LONG, PLAIN)["name"]]
     said = "Each sequence begins with a BOS here." if recipes and all(one.get("bos") for one in recipes) else ""
-    other = {arm: records.one(NO_BOS, arm, "first_mass") for arm in (PLAIN, NORMED)}
+    other = {arm: records.one(NO_BOS, arm, SHORT_SINK) for arm in (PLAIN, NORMED)}
     if any(other[arm].empty for arm in other):
         return said
-    uniform = records.one(NO_BOS, PLAIN, "first_mass_uniform").mean()
+    uniform = records.one(NO_BOS, PLAIN, f"{SHORT_SINK}_uniform").mean()
     n = min(len(values) for values in other.values())
     without = (
         f"Where sequences begin without a BOS (group {NO_BOS}, n = {n}) the first position gets "
-        f"{other[PLAIN].mean():.4f} of the attention in {PLAIN} and {other[NORMED].mean():.4f} in {NORMED}; uniform "
-        f"attention gives {uniform:.4f}."
+        f"{other[PLAIN].mean():.3f} of the attention in {PLAIN} and {other[NORMED].mean():.3f} in {NORMED}; uniform "
+        f"attention gives {uniform:.3f}."
     )
     return f"{said} {without}".strip()

@@ -20,7 +20,7 @@ from geomprobe.evidence.final_figures import (
     path,
 )
 from geomprobe.evidence.forest import draw_forest, rows_of, size_of
-from geomprobe.evidence.records import Records, at_equal_loss
+from geomprobe.evidence.records import SHORT_SINK, Records, at_equal_loss
 from geomprobe.evidence.tables import BACKCOPY, Evidence, arms_of
 from geomprobe.evidence.training_figures import (
     draw_first_mass,
@@ -30,6 +30,7 @@ from geomprobe.evidence.training_figures import (
     draw_stability,
     main_arms,
     sink_group,
+    sink_number,
 )
 from geomprobe.figures.saving import DPI
 from geomprobe.figures.style import style
@@ -162,9 +163,10 @@ def _about_clusters(evidence: Evidence) -> str:
 
 def _about_first_mass(evidence: Evidence) -> str:
     records, group = evidence.records, sink_group(evidence.records)
+    windows = "in windows of 64 tokens" if sink_number(records, group) == SHORT_SINK else "on 32 windows"
     return (
         "Mean attention to position 0 over heads and layers. Left: of the queries from position 16 on, on two held-out "
-        "sequences of the training length; right: of all queries but the first, on 32 windows of held-out text, so "
+        f"sequences of the training length; right: of all queries but the first, {windows} of held-out text, so "
         f"that uniform attention (dotted) is another number there. {seeds_of(records, group, arms_of(records, group))}"
     )
 

@@ -17,13 +17,24 @@ from geomprobe.attention.seam import attending
 from geomprobe.attention.stages import Notebook
 from geomprobe.corpus.sources import Document, Source, sotu
 from geomprobe.corpus.windows import WindowPlan, cut_windows
-from geomprobe.evidence.record import clusters, curves, losses, of_analysis, of_edits, of_renamed, of_training
+from geomprobe.evidence.record import (
+    clusters,
+    curves,
+    losses,
+    of_analysis,
+    of_edits,
+    of_renamed,
+    of_training,
+    uniform_first,
+)
+from geomprobe.evidence.records import SHORT_SINK
 from geomprobe.evidence.renamed import parent_ranks
 from geomprobe.evidence.standing import MEASURED as RECORD
 from geomprobe.evidence.standing import VERSION
 from geomprobe.experiment import intervene
 from geomprobe.lab.backcopy import BackcopySupply, idle_sinks
 from geomprobe.lab.folder import TrainingFolder, write_json
+from geomprobe.lab.growth import first_masses
 from geomprobe.lab.model import LabForCausalLM
 from geomprobe.lab.objective import head_loss
 from geomprobe.lab.recipe import read_recipe
@@ -32,6 +43,7 @@ from geomprobe.lab.supply import TextSupply
 from geomprobe.lab.text import END_ID, TextData
 from geomprobe.lab.train import finite
 from geomprobe.models.quiet import quiet_transformers
+from geomprobe.probes.sinks import RATE_ROWS
 from geomprobe.progress import Reporter
 
 ON_THE_WAY: Final = 2  # saved steps before the last at which clusters are looked at, to compare at equal loss
@@ -39,6 +51,7 @@ APART: Final = 0.9  # a step later than this share of the last says nothing new
 EDITS: Final = ("neutral_norm", "permute_norm", "swap_angle:permute_norm")
 OF_GAINS: Final = "scalar_gain"  # where there is a gain before the rotation
 IDLE_SEQUENCES: Final = 256
+SINK_WINDOWS: Final = 256  # of 64 tokens
 OTHER_WINDOWS: Final = 128  # of another text
 CHARACTERS: Final = 8  # of an address, for each token of a window: more than a token covers
 ROWS: Final = 8  # windows a forward pass over it
@@ -123,7 +136,7 @@ def _numbers(trained: Trained, data: TextData, categories: Path | None, reporter
     )
     reporter.say("looking for the best temperatures")
     numbers = of_analysis(run) | of_edits(edits) | {"loss_other_text": other_loss(trained)}
-    numbers |= best_temperatures(trained, data)
+    numbers |= best_temperatures(trained, data) | short_sinks(trained, data)
     if data.renamed:
         reporter.say("looking for the parents of renamed words")
         ranks = _ranks(trained, data)
@@ -190,6 +203,20 @@ def other_loss(trained: Trained) -> float:
     plan = WindowPlan(window=length + 1, windows=OTHER_WINDOWS)
     corpus = cut_windows(Source("sotu", heads), tokenizer, plan=plan)
     return _loss(model, torch.from_numpy(corpus.ids), ROWS)
+
+
+def short_sinks(trained: Trained, data: TextData) -> dict[str, float]:
+    """Attention on the first of 64 positions, and what uniform attention gives it there.
+
+    A sink is a larger part of what few positions share: in 64 it can be told from uniform attention where in hundreds
+    it cannot, and most of the literature's sink rates are of 64 (Gu et al. 2024).
+    """
+    recipe = read_recipe(trained.manifest["recipe"])
+    model = load_trained(trained)
+    length = min(RATE_ROWS, recipe.length)
+    ids = TextSupply(data, recipe).held_out(length, SINK_WINDOWS)[:, :-1]
+    masses = first_masses(model, ids, Notebook(attending(model)))
+    return {SHORT_SINK: sum(masses) / len(masses), f"{SHORT_SINK}_uniform": uniform_first(length)}
 
 
 def best_temperatures(trained: Trained, data: TextData) -> dict[str, float]:

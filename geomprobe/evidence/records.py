@@ -14,6 +14,7 @@ from numpy.typing import NDArray
 from geomprobe.errors import RunError
 
 Floats = NDArray[np.float64]
+SHORT_SINK: Final = "first_mass_64"  # attention on the first position, in windows of 64 tokens
 _PARTS: Final = frozenset({"arm", "recipe", "tokens", "numbers", "losses", "curves", "on_the_way"})
 
 

@@ -17,7 +17,7 @@ FAILED: Final = "failed.txt"  # in a run's folder: the traceback of the last try
 BEGUN: Final = "begun.json"
 TRAINED: Final = "training.json"
 MEASURED: Final = "measured.json"
-VERSION: Final = 5  # of what is measured
+VERSION: Final = 6  # of what is measured
 STATES: Final = ("waiting", "training", "trained", "measured", "failed", "in_the_way")
 COLUMNS: Final = (
     "job", "group", "arm", "seed", "rate", "state", "step", "n_steps", "held_out_loss", "seconds",

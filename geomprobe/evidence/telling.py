@@ -9,6 +9,7 @@ import pandas as pd
 
 from geomprobe.evidence.contrasts import LEAST_SEEDS, LEVEL, Decision, seeds_needed
 from geomprobe.evidence.decisions import NEEDS
+from geomprobe.evidence.records import SHORT_SINK
 from geomprobe.evidence.tables import Evidence, contrast_table, n_seeds, rows_of
 from geomprobe.ledger.endpoint import INCONCLUSIVE, NOT_IDENTIFIED, NOT_TESTED, REFUTED, SUPPORTED, Verdict
 from geomprobe.ledger.writing import WORDS
@@ -219,6 +220,15 @@ QUANTITIES: Final[Mapping[str, tuple[str, str]]] = MappingProxyType(
         "log max_logit ratio": ("log ratio of largest logits", "of the largest logits of the two arms, natural log"),
         "max_logit": ("largest logit", "of all heads and rows of the held-out text"),
         "n_spikes": ("spikes", "updates whose loss lies far above those before"),
+        SHORT_SINK: (
+            "attention on the first of 64",
+            "on the first position, in windows of 64 tokens that begin as in training: mean over later queries, heads "
+            "and layers",
+        ),
+        f"{SHORT_SINK}_uniform": (
+            "uniform attention, of 64",
+            "what the first of 64 positions has where rows look everywhere alike",
+        ),
         "first_mass": ("attention on the first position", "mean over queries, heads and layers"),
         "first_mass_uniform": ("uniform attention", "what the first position has where rows look everywhere alike"),
         "sink_rate": ("sink rate", "share of windows × heads with over .3 of the attention on the first position"),

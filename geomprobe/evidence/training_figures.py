@@ -24,7 +24,7 @@ from geomprobe.evidence.drawing import (
     symmetric_scale,
 )
 from geomprobe.evidence.record import uniform_first
-from geomprobe.evidence.records import Records
+from geomprobe.evidence.records import SHORT_SINK, Records
 from geomprobe.evidence.tables import arms_of
 from geomprobe.figures.layout import plain_log, positive_scale
 from geomprobe.figures.style import GREY
@@ -42,6 +42,12 @@ def main_arms(records: Records, group: str) -> list[str]:
 def sink_group(records: Records) -> str:
     """The group with the longest trainings that are there."""
     return LONG if main_arms(records, LONG) else SHORT
+
+
+def sink_number(records: Records, group: str) -> str:
+    """What decides the claim on sinks, where all runs of the group have it; else the mean over whole windows."""
+    known = records.table.loc[records.table["group"] == group].get(SHORT_SINK)
+    return SHORT_SINK if known is not None and len(known) and known.notna().all() else "first_mass"
 
 
 def draw_losses(records: Records, ax: Axes) -> Axes:
@@ -118,12 +124,12 @@ def draw_radial(records: Records, ax: Axes) -> Axes:
 def draw_first_mass(records: Records, ax: Axes) -> Axes:
     """Attention on the first position by step, and at the end by seed; with what uniform attention gives."""
     group = sink_group(records)
-    arms = arms_of(records, group)
+    number, arms = sink_number(records, group), arms_of(records, group)
     left, right = grid(ax, 1, 2, gap=(0.12, 0.0), widths=(1.3, 1))
     for place, arm in enumerate(arms):
         seed_lines(left, curves(records, group, arm, "first_mass"), arm)
-        seed_dots(right, records.one(group, arm, "first_mass"), Place(place, colour_of(arm)))
-    whole = pd.concat([records.one(group, arm, "first_mass_uniform") for arm in arms])
+        seed_dots(right, records.one(group, arm, number), Place(place, colour_of(arm)))
+    whole = pd.concat([records.one(group, arm, f"{number}_uniform") for arm in arms])
     names = [str(name) for arm in arms for name in records.rows(group, arm)["name"]]
     trained = [uniform_first(records.whole[name]["recipe"]["length"], FROM_ROW) for name in names]
     # Other rows on the right, so that uniform attention is another number.

@@ -71,14 +71,41 @@ def _turn(x: Tensor, before: Tensor | None) -> float:
     return float(cosine.clamp(-1, 1).arccos().mean())
 
 
-def _attention(seen: Seen) -> dict[str, float]:
-    """Of one layer: the greatest logit, mean entropy and mean attention to the first position."""
+def first_masses(model: LabForCausalLM, ids: Tensor, notebook: Notebook) -> list[float]:
+    """Attention to position 0, by layer: mean over sequences, heads and rows from 1 on (the probes' `first_mass`).
+
+    Parameters
+    ----------
+    model : LabForCausalLM
+    ids : Tensor (sequence, pos)
+    notebook : Notebook
+        Of this model.
+    """
+    found: list[float] = []
+
+    def see(seen: Seen) -> None:
+        logits, hidden = _logits(seen)
+        share = logits.masked_fill(hidden, -torch.inf).softmax(-1)[:, :, 1:]
+        found.append(float(share[..., 0].double().mean()))
+
+    with torch.no_grad(), watching(model, see, stages=notebook):
+        model.model(ids)
+    return found
+
+
+def _logits(seen: Seen) -> tuple[Tensor, Tensor]:
+    """The logits of one layer (sequence, q_head, row, key), and which of them no row sees (row, key)."""
     call = seen.call
     groups = call.query.shape[1] // call.key.shape[1]
     key = call.key.float().repeat_interleave(groups, dim=1)
-    logits = call.query.float() @ key.transpose(2, 3) * call.scale  # (sequence, q_head, row, key)
+    logits = call.query.float() @ key.transpose(2, 3) * call.scale
     length = logits.shape[-1]
-    hidden = torch.ones(length, length, dtype=torch.bool, device=logits.device).triu(1)
+    return logits, torch.ones(length, length, dtype=torch.bool, device=logits.device).triu(1)
+
+
+def _attention(seen: Seen) -> dict[str, float]:
+    """Of one layer: the greatest logit, mean entropy and mean attention to the first position."""
+    logits, hidden = _logits(seen)
     largest = float(logits.masked_fill(hidden, 0).abs().max())
     share = logits.masked_fill(hidden, -torch.inf).softmax(-1)[:, :, FROM_ROW:]
     return {

@@ -45,6 +45,8 @@ TEXT = {
     "max_logit": (25.0, 0.5, 0.5),
     "first_mass": (0.008, 0.0003, 0.0003),
     "first_mass_uniform": (0.0133, 0.0, 0.0),
+    "first_mass_64": (0.04, 0.001, 0.001),
+    "first_mass_64_uniform": (0.0594, 0.0, 0.0),
     "first_key_ratio": (1.0, 0.005, 0.005),
     "sink_rate": (0.004, 0.001, 0.001),
     "first_lead": (0.5, 0.05, 0.05),
@@ -218,7 +220,10 @@ def stable(at):
 
 def made_whole(seeds=6, **others):
     """All groups, as one might expect them."""
-    long = {"A0": {"first_mass": 0.2}, "A1": {**NORM, "first_mass": 0.05}}
+    long = {
+        "A0": {"first_mass": 0.2, "first_mass_64": 0.3},
+        "A1": {**NORM, "first_mass": 0.05, "first_mass_64": 0.15},
+    }
     rates = (3e-4, 1e-3, 3e-3, 1e-2)
     return {
         **made_group("nano", list(ARMS), seeds, planted=LIKELY, **others),

@@ -15,7 +15,7 @@ from geomprobe.evidence.figures import PICTURES, save
 from geomprobe.evidence.forest import _bounds, _joined, _labels, rows_of
 from geomprobe.evidence.record import uniform_first
 from geomprobe.evidence.tables import weigh
-from geomprobe.evidence.training_figures import sink_group
+from geomprobe.evidence.training_figures import sink_group, sink_number
 from geomprobe.figures.ledger import COLOURS
 from geomprobe.figures.style import style
 from geomprobe.lab.arms import ARMS
@@ -172,9 +172,16 @@ def test_sinks_are_shown_of_the_longest_trainings_there_are(whole):
     assert sink_group(made(made_group("nano", ["A0"], 1))) == "nano"
     _, (_, _, right) = drawn("first_mass", whole)
     shown = np.concatenate([dots.get_offsets()[:, 1] for dots in right.collections if len(dots.get_offsets()) == 3])
-    expected = np.concatenate([whole.records.one("long", arm, "first_mass") for arm in ("A0", "A1")])
+    expected = np.concatenate([whole.records.one("long", arm, "first_mass_64") for arm in ("A0", "A1")])
     np.testing.assert_allclose(shown, expected)
     assert right.get_ylim()[1] > max(expected)
+
+
+def test_older_runs_are_shown_by_what_they_have():
+    whole = made_group("nano", ["A0", "A1"], 2)
+    assert sink_number(made(whole), "nano") == "first_mass_64"
+    del whole["nano-A1-s0"]["numbers"]["first_mass_64"]
+    assert sink_number(made(whole), "nano") == "first_mass"
 
 
 def test_rings_are_where_both_twins_can_be_read():

@@ -27,6 +27,7 @@ from geomprobe.evidence.measure import (
     best_temperatures,
     load_trained,
     measure_run,
+    short_sinks,
 )
 from geomprobe.evidence.record import clusters, of_analysis, of_edits, of_renamed, of_training
 from geomprobe.lab.arms import ARMS
@@ -38,6 +39,7 @@ from geomprobe.lab.train import Training
 from geomprobe.progress import Reporter
 from geomprobe.run.reading import open_run
 from tests.lab import killed
+from tests.lab.by_hand import Decoder
 from tests.lab.made_text import prepared, source
 
 CATEGORIES = """\
@@ -172,7 +174,7 @@ def test_its_numbers_are_those_of_the_folders_beside_it(measured):
     due = of_training(path, open_training(path).manifest) | of_analysis(analysis) | of_edits(edits)
     due |= of_renamed(pd.read_parquet(path / "renamed.parquet"))
     by_themselves = {f"{name}_{factor}x" for name in ("best_beta", "beta_gain") for factor in (1, 2, 4)}
-    by_themselves |= {"loss_other_text"}
+    by_themselves |= {"loss_other_text", "first_mass_64", "first_mass_64_uniform"}
     assert found.keys() - due.keys() == by_themselves
     due |= {name: found[name] for name in by_themselves}
     assert found == {name: value if math.isfinite(value) else None for name, value in due.items()}
@@ -257,6 +259,25 @@ def test_the_loss_on_another_text(measured):
             for ids in torch.from_numpy(corpus.ids)
         ]
     assert measured.record["numbers"]["loss_other_text"] == pytest.approx(float(torch.stack(each).mean()), rel=1e-5)
+
+
+# ---------------------------------------------------------------------- sinks in short windows
+@pytest.mark.parametrize("bos", [False, True])
+def test_attention_on_the_first_of_few_positions_by_hand(world, sharp, bos, monkeypatch):
+    monkeypatch.setattr(module, "SINK_WINDOWS", 3)
+    monkeypatch.setattr(module, "RATE_ROWS", 24)
+    begun = replace(sharp, manifest={**sharp.manifest, "recipe": {**sharp.manifest["recipe"], "bos": bos}})
+    found = short_sinks(begun, world.data)
+    model, stream = load_trained(sharp), world.data.held_out
+    each = []
+    for begin in (0, round((len(stream) - 25) / 2 - 0.5), len(stream) - 25):
+        ids = stream[begin : begin + 24].astype(np.int64)
+        if bos:
+            ids[0] = 0
+        _, layers = Decoder("A1", model).read(ids.tolist())
+        each += [head[row, 0] for layer in layers for head in layer.attention for row in range(1, 24)]
+    assert found["first_mass_64"] == pytest.approx(np.mean(each), rel=1e-5)
+    assert found["first_mass_64_uniform"] == pytest.approx(np.mean([1 / keys for keys in range(2, 25)]))
 
 
 # ---------------------------------------------------------------------- the best temperature

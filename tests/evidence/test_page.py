@@ -22,6 +22,8 @@ from geomprobe.ledger.writing import WORDS
 from geomprobe.pages.wording import NOTHING, change, number
 from tests.evidence.made import LIKELY, SIZE, made_group, made_whole, remembered, stable, written
 
+SINK = {"first_mass": 0.2, "first_mass_64": 0.3}
+
 ARMS = ["A0", "A1", "A2", "A3", "A4", "A6", "A7"]
 PNG = b"\x89PNG stands for a picture"
 
@@ -30,7 +32,7 @@ def few(seeds=4):
     """Runs of every group, not all arms."""
     return {
         **made_group("nano", ARMS, seeds, planted=LIKELY),
-        **made_group("long", ["A0", "A1"], 3, planted={"A0": {"first_mass": 0.2}}, tokens=12_000_000),
+        **made_group("long", ["A0", "A1"], 3, planted={"A0": SINK}, tokens=12_000_000),
         **made_group("stability", ["A0", "A1"], 2, rates=(3e-4, 1e-2), planted={"A0": stable(0.3)}),
         **made_group("backcopy", ["A0", "A1", "A3"], 2, length=64),
         **made_group("micro", ["A0", "A1"], 2),
