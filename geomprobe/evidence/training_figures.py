@@ -131,7 +131,8 @@ def draw_first_mass(records: Records, ax: Axes) -> Axes:
         seed_dots(right, records.one(group, arm, number), Place(place, colour_of(arm)))
     whole = pd.concat([records.one(group, arm, f"{number}_uniform") for arm in arms])
     names = [str(name) for arm in arms for name in records.rows(group, arm)["name"]]
-    trained = [uniform_first(records.whole[name]["recipe"]["length"], FROM_ROW) for name in names]
+    lengths = sorted({records.whole[name]["recipe"]["length"] for name in names})
+    trained = [uniform_first(length, FROM_ROW) for length in lengths]
     # Other rows on the right, so that uniform attention is another number.
     for panel, uniform in ((left, pd.Series(trained)), (right, whole)):
         if len(uniform):
@@ -139,8 +140,9 @@ def draw_first_mass(records: Records, ax: Axes) -> Axes:
         panel.set_ylim(0, 1.06 * max(panel.get_ylim()[1], float(uniform.max()) if len(uniform) else 0))
     step_axis(left)
     left.set_ylabel("attention on the first position")
-    left.set_title("over training", loc="left")
-    right.set_title("at the end, a dot a seed", loc="left")
+    left.set_title(f"over training, of {' or '.join(map(str, lengths))} positions", loc="left")
+    of_few = ", of 64 positions" if number == SHORT_SINK else ""
+    right.set_title(f"at the end{of_few}, a dot a seed", loc="left")
     arm_axis(right, arms)
     alike = Line2D([], [], color=GREY, linestyle=":", linewidth=1.5, label="uniform attention")
     full = len(arms) <= 3
