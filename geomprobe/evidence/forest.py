@@ -18,7 +18,7 @@ from geomprobe.figures.ledger import COLOURS
 from geomprobe.figures.style import BLACK, GREY, ORANGE, PALE, SKY
 from geomprobe.ledger.writing import WORDS
 
-_STRIP: Final = (0.325, 0.245)  # where the strips begin, and how wide they are
+_STRIP: Final = (0.37, 0.21)  # where the strips begin, and how wide they are
 _ROW: Final = 0.49  # inches
 _ROOM: Final = 0.1  # of a strip's span, left free at its ends
 _NEAR: Final = 0.07  # of a strip's span: bounds that lie nearer share a label
@@ -51,7 +51,8 @@ def draw_forest(evidence: Evidence, ax: Axes) -> Axes:
             ax.axhline(place, color=PALE, linewidth=0.8, zorder=0)
             ax.text(0, middle, row["claim"], fontweight="bold", va="center", parse_math=False)
             last = str(row["claim"])
-        ax.text(0.045, middle - 0.19, short(row["quantity"]), fontsize=9.5, va="center", parse_math=False)
+        what = short(row["quantity"]).replace("balanced gauge", "balanced")  # as the others, and it has room
+        ax.text(0.045, middle - 0.19, what, fontsize=9.5, va="center", parse_math=False)
         ax.text(0.045, middle + 0.23, f"{row['what']}, n = {row['n_seeds']}", fontsize=8.5, color=GREY, va="center")
         left, width = _STRIP
         strip = ax.inset_axes((left, len(found) - place - 0.7, width, 0.62), transform=_from_below(ax, len(found)))

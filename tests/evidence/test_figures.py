@@ -1,5 +1,6 @@
 """The pictures of the evidence: each shows what it says, nothing is cut off, and it copes with what is not there."""
 
+import itertools
 import math
 import re
 
@@ -110,6 +111,19 @@ def test_verdicts_do_not_rest_on_colour(whole):
 
 
 # ---------------------------------------------------------------------- the forest
+def test_no_words_run_into_strips_or_each_other(whole):
+    figure, (ax, *strips) = drawn("forest", whole)
+    figure.canvas.draw()
+    begin, end = strips[0].get_window_extent().x0, strips[0].get_window_extent().x1
+    rows = {}
+    for text in ax.texts:
+        where = text.get_window_extent()
+        rows.setdefault(round(text.get_position()[1], 3), []).append((where.x0, where.x1, text.get_text()))
+        assert where.x1 < begin or where.x0 > end, text.get_text()
+    for own in rows.values():
+        assert all(one[1] < other[0] for one, other in itertools.pairwise(sorted(own))), own
+
+
 def test_a_strip_a_deciding_contrast_with_its_seeds_and_interval(whole):
     _, (ax, *strips) = drawn("forest", whole)
     rows = rows_of(whole)
