@@ -18,6 +18,10 @@ from geomprobe.ledger.thresholds import of
 Floats = NDArray[np.float64]
 PLAIN, NORMED = "A0", "A1"
 SHORT, LONG, STABILITY = "nano", "long", "stability"  # the groups of the plan
+_SINCE: Final = (
+    "Windows of 64 positions, and that a sink must be more than the margin, were chosen when seed 0 had been seen; the "
+    "rule itself was not."
+)
 NO_BOS: Final = "nobos"  # the group whose trainings are as long, and whose sequences begin without a BOS
 VERSUS = f"{NORMED} − {PLAIN}"
 _NEAR_CHANCE: Final = 0.35  # place of a parent among all, from which the words have hardly been learned
@@ -429,7 +433,9 @@ def _sinks(records: Records) -> Decision:
         for name in ("first_key_ratio", *_LEAD, *(f"{part}_balanced" for part in _LEAD[1:]))
     ]
     missing = _no_sink(plain, uniform, margin)
-    return Decision("H9", title, tuple(contrasts), all_for, missing=missing, note=_about_bos(records))
+    return Decision(
+        "H9", title, tuple(contrasts), all_for, missing=missing, note=f"{_about_bos(records)} {_SINCE}".strip()
+    )
 
 
 def _no_sink(plain: pd.Series, uniform: pd.Series, margin: float) -> str:
