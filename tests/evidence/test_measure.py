@@ -34,7 +34,7 @@ from geomprobe.lab.arms import ARMS
 from geomprobe.lab.backcopy import BackcopySupply, idle_sinks
 from geomprobe.lab.recipe import POSITIONS, Recipe, Size, preset
 from geomprobe.lab.running import open_training, run_recipe
-from geomprobe.lab.text import TextPlan, prepare_text
+from geomprobe.lab.text import END_ID, TextPlan, prepare_text
 from geomprobe.lab.train import Training
 from geomprobe.progress import Reporter
 from geomprobe.run.reading import open_run
@@ -278,6 +278,16 @@ def test_attention_on_the_first_of_few_positions_by_hand(world, sharp, bos, monk
         each += [head[row, 0] for layer in layers for head in layer.attention for row in range(1, 24)]
     assert found["first_mass_64"] == pytest.approx(np.mean(each), rel=1e-5)
     assert found["first_mass_64_uniform"] == pytest.approx(np.mean([1 / keys for keys in range(2, 25)]))
+
+
+@pytest.mark.parametrize("bos", [False, True])
+def test_renamed_words_are_read_in_windows_that_begin_as_in_training(world, sharp, bos, monkeypatch):
+    told = []
+    monkeypatch.setattr(module, "parent_ranks", lambda *_args, bos: told.append(bos))
+    module._ranks(
+        replace(sharp, manifest={**sharp.manifest, "recipe": {**sharp.manifest["recipe"], "bos": bos}}), world.data
+    )
+    assert told == [END_ID if bos else None]
 
 
 # ---------------------------------------------------------------------- the best temperature
