@@ -34,11 +34,9 @@ OTHERS: Final = {
 @cache
 def registered() -> dict[str, type]:
     """Every probe by name, in the order in which they run."""
-    import geomprobe.probes.all
     from geomprobe.probes.base import PROBES
     from geomprobe.probes.typed import TYPE_PROBES
 
-    assert geomprobe.probes.all.__all__  # imported so that they register themselves
     return {name: registry[name] for registry in (PROBES, TYPE_PROBES) for name in registry}
 
 

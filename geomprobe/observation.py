@@ -47,8 +47,6 @@ def choose_probes(names: str | None) -> tuple[dict[str, Probe], tuple[str, ...]]
     names : str or None
         Separated by commas; "all" for all. None = those of the windows: words need a second, longer pass.
     """
-    import geomprobe.probes.all  # noqa: F401  (the probes register themselves)
-
     if names is None:
         return {name: PROBES[name]() for name in PROBES}, ()
     every = [*PROBES, *TYPE_PROBES]

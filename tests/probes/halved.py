@@ -11,7 +11,6 @@ import torch
 from scipy.linalg import sqrtm
 from transformers import AutoConfig, AutoModelForCausalLM
 
-import geomprobe.probes.all  # noqa: F401  (in the order in which they run)
 from geomprobe import capture, testing
 from geomprobe.attention.anatomy import examine
 from geomprobe.attention.spec import ModelSpec, Spec

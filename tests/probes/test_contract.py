@@ -1,11 +1,12 @@
 """Every registered probe keeps the contract, and a probe that does not is caught."""
 
+import subprocess
+import sys
 from dataclasses import dataclass
 
 import pytest
 import torch
 
-import geomprobe.probes.all  # noqa: F401
 from geomprobe import testing
 from geomprobe.errors import InvalidParameter
 from geomprobe.probes.base import PROBES
@@ -36,6 +37,13 @@ def test_all_probes_are_named_above():
         "order",
         "massive",
     ]
+
+
+@pytest.mark.parametrize("first", ["massive", "sinks", "base"])
+def test_their_order_does_not_hang_on_which_is_imported_first(first):
+    script = f"import geomprobe.probes.{first}; from geomprobe.probes.base import PROBES; print(*PROBES)"
+    run = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, check=True)
+    assert run.stdout.split() == list(PROBES)
 
 
 @dataclass(frozen=True)

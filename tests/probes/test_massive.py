@@ -12,7 +12,6 @@ import pytest
 import torch
 from transformers import AutoConfig, AutoModel, AutoModelForCausalLM
 
-import geomprobe.probes.all  # noqa: F401  (in the order in which they run)
 import geomprobe.probes.massive as massive_probe
 from geomprobe import observation, testing
 from geomprobe.attention.anatomy import examine

@@ -8,7 +8,6 @@ import pytest
 import torch
 from transformers import AutoConfig, AutoModelForCausalLM
 
-import geomprobe.probes.all  # noqa: F401  (in the order in which they run)
 import geomprobe.probes.order as order_probe
 from geomprobe import capture, testing
 from geomprobe.attention.anatomy import examine
