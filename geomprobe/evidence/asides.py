@@ -4,9 +4,9 @@ from collections.abc import Mapping
 
 from geomprobe.evidence import tables
 from geomprobe.evidence.blocks import Block, Section
-from geomprobe.evidence.decisions import NORMED, PLAIN
 from geomprobe.evidence.tables import MICRO, Evidence
 from geomprobe.evidence.telling import noise_told, short
+from geomprobe.evidence.twins import NORMED, PLAIN
 from geomprobe.ledger.thresholds import of
 from geomprobe.pages.parts import PageFigure
 from geomprobe.pages.sections import PageTable

@@ -9,7 +9,6 @@ from typing import Final
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 
-from geomprobe.evidence.decisions import NORMED, PLAIN, SHORT, STABILITY
 from geomprobe.evidence.final_figures import (
     SPACES,
     draw_backcopy,
@@ -32,6 +31,7 @@ from geomprobe.evidence.training_figures import (
     sink_group,
     sink_number,
 )
+from geomprobe.evidence.twins import NORMED, PLAIN, SHORT, STABILITY
 from geomprobe.figures.saving import DPI
 from geomprobe.figures.style import style
 from geomprobe.pages.wording import listing

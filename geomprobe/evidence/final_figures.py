@@ -8,11 +8,11 @@ from matplotlib.artist import Artist
 from matplotlib.axes import Axes
 from matplotlib.lines import Line2D
 
-from geomprobe.evidence.decisions import NORMED, SHORT
 from geomprobe.evidence.drawing import Place, arm_axis, arm_key, colour_of, crown, grid, seed_dots, symmetric_scale
 from geomprobe.evidence.records import Records, at_equal_loss
 from geomprobe.evidence.tables import BACKCOPY, FACTORS, arms_of, idle
 from geomprobe.evidence.training_figures import main_arms
+from geomprobe.evidence.twins import NORMED, SHORT
 from geomprobe.figures.style import BLUE, GREY, ORANGE
 from geomprobe.ledger.thresholds import of
 

@@ -9,9 +9,10 @@ import numpy as np
 import pandas as pd
 
 from geomprobe.evidence.contrasts import LEVEL, Contrast, Decision, holm, sign_flip_p, t_interval
-from geomprobe.evidence.decisions import LONG, NORMED, PLAIN, SHORT, decide
+from geomprobe.evidence.decisions import decide
 from geomprobe.evidence.record import uniform_first
 from geomprobe.evidence.records import Records
+from geomprobe.evidence.twins import LONG, NORMED, PLAIN, SHORT
 from geomprobe.labels import FROM_ROW
 from geomprobe.ledger.endpoint import NOT_TESTED, Verdict
 from geomprobe.ledger.thresholds import of

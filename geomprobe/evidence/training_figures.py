@@ -8,7 +8,6 @@ from matplotlib.artist import Artist
 from matplotlib.axes import Axes
 from matplotlib.lines import Line2D
 
-from geomprobe.evidence.decisions import LONG, NORMED, PLAIN, SHORT, STABILITY
 from geomprobe.evidence.drawing import (
     Place,
     arm_axis,
@@ -26,6 +25,7 @@ from geomprobe.evidence.drawing import (
 from geomprobe.evidence.record import uniform_first
 from geomprobe.evidence.records import SHORT_SINK, Records
 from geomprobe.evidence.tables import arms_of
+from geomprobe.evidence.twins import LONG, NORMED, PLAIN, SHORT, STABILITY
 from geomprobe.figures.layout import plain_log, positive_scale
 from geomprobe.figures.style import GREY
 from geomprobe.labels import FROM_ROW
