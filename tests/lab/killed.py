@@ -64,7 +64,7 @@ def manifest_of(folder):
     return json.loads((Path(folder) / WHOLE).read_text(encoding="utf-8"), parse_constant=refuse)
 
 
-def killed(data, folder, moment, *, state_every=ALWAYS):
+def killed(data, folder, moment, *, state_every=ALWAYS, recipe=RECIPE):
     """Train in another process that is killed at a moment; whether it was, and did not end before.
 
     Parameters
@@ -75,7 +75,7 @@ def killed(data, folder, moment, *, state_every=ALWAYS):
     state_every : float
         As `train.STATE_EVERY`.
     """
-    process = _CONTEXT.Process(target=_child, args=(str(data.folder), str(folder), moment, state_every))
+    process = _CONTEXT.Process(target=_child, args=(str(data.folder), str(folder), moment, state_every, recipe))
     process.start()
     if isinstance(moment, float):
         while process.is_alive() and not (Path(folder) / BEGUN).exists():
@@ -89,7 +89,7 @@ def killed(data, folder, moment, *, state_every=ALWAYS):
     return code != 0
 
 
-def _child(data_folder, folder, moment, state_every):
+def _child(data_folder, folder, moment, state_every, recipe):
     train.STATE_EVERY = state_every
     seen = {}
 
@@ -110,4 +110,4 @@ def _child(data_folder, folder, moment, state_every):
 
     for owner, attribute in _DOINGS:
         setattr(owner, attribute, watched(getattr(owner, attribute), attribute))
-    trained(open_text(Path(data_folder)), folder, report=lambda _step: reach("update"))
+    trained(open_text(Path(data_folder)), folder, recipe, report=lambda _step: reach("update"))

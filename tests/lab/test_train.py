@@ -15,16 +15,17 @@ from geomprobe.lab import train
 from geomprobe.lab.arms import ARMS
 from geomprobe.lab.folder import STATE, WHOLE, TrainingFolder
 from geomprobe.lab.model import LabForCausalLM
-from geomprobe.lab.recipe import read_recipe
+from geomprobe.lab.recipe import PRESETS, read_recipe
 from geomprobe.lab.running import run_recipe
 from geomprobe.lab.supply import TextSupply
 from geomprobe.lab.train import GROWTH_POINTS, PER_OCTAVE, Training, growth_steps, make_model, save_steps, spikes
 from geomprobe.progress import Reporter
 from tests.lab.killed import ALWAYS, N_STEPS, NEVER, RECIPE, killed, manifest_of, take_up, trained
-from tests.lab.made_text import prepared
+from tests.lab.made_text import VOCABULARY, prepared
 
 TABLES = ("metrics", "growth", "held_out")
 SAVED = [0, 1, 2, 3, 4, 6, 8, 11, 16, 23, 24]
+NANO = PRESETS["nano"]
 N_MOMENTS = 300  # of a training: there are some more
 ONE_RUN = ("created", "seconds")  # of a manifest: not the same in another
 
@@ -49,7 +50,7 @@ def metrics(unbroken):
     return pd.read_parquet(unbroken / "metrics.parquet")
 
 
-def same_training(folder, unbroken):
+def same_training(folder, unbroken, saved=SAVED):
     """Both made the same, bit for bit."""
     found, expected = manifest_of(folder), manifest_of(unbroken)
     assert found["weights_sha256"] == expected["weights_sha256"]
@@ -60,7 +61,7 @@ def same_training(folder, unbroken):
         pd.testing.assert_frame_equal(
             pd.read_parquet(folder / f"{name}.parquet"), pd.read_parquet(unbroken / f"{name}.parquet"), check_exact=True
         )
-    for step in SAVED:
+    for step in saved:
         one, other = (path / "steps" / f"{step:08d}" for path in (folder, unbroken))
         assert {file.name: file.read_bytes() for file in one.iterdir()} == {
             file.name: file.read_bytes() for file in other.iterdir()
@@ -126,6 +127,19 @@ def test_killed_from_outside(data, unbroken, tmp_path):
         assert not (tmp_path / "run" / WHOLE).exists()
     trained(data, tmp_path / "run")
     same_training(tmp_path / "run", unbroken)
+
+
+def test_killed_at_the_size_that_is_trained(tmp_path, monkeypatch):
+    """nano: its products are large enough to be shared among threads, which may add in another order."""
+    monkeypatch.setenv("GEOMPROBE_CACHE", str(tmp_path / "cache"))
+    text = prepared(paragraphs=60)  # for held-out windows of four times 512 tokens
+    nano = replace(NANO, size=replace(NANO.size, vocab_size=VOCABULARY), tokens=6 * NANO.batch * NANO.length)
+    trained(text, tmp_path / "one", nano)
+    update = int(np.random.default_rng(0).integers(1, 5))
+    assert killed(text, tmp_path / "two", ("update", update), recipe=nano)
+    assert not (tmp_path / "two" / WHOLE).exists()
+    trained(text, tmp_path / "two", nano)
+    same_training(tmp_path / "two", tmp_path / "one", save_steps(nano.n_steps))
 
 
 def test_killed_again_and_again(data, unbroken, tmp_path):
