@@ -86,10 +86,8 @@ class TrainingFolder:
         folder = self.path / STATE
         folder.mkdir(exist_ok=True)
         part = folder / f".{step:08d}.part"
-        with part.open("wb") as file:
-            torch.save(state, file)
-            file.flush()
-            os.fsync(file.fileno())
+        torch.save(state, part)
+        to_disk(part)
         whole = folder / f"{step:08d}.pt"
         part.replace(whole)
         for older in folder.glob("*.pt"):
@@ -117,8 +115,10 @@ class TrainingFolder:
         model.save_pretrained(str(part))
         if tokenizer is not None:
             for file in tokenizer.iterdir():
-                shutil.copy2(file, part / file.name)
+                shutil.copyfile(file, part / file.name)  # read-only caches give no read-only checkpoints
         write_json(part / WHOLE, about)
+        for file in part.iterdir():
+            to_disk(file)
         part.rename(whole)
 
     def finish(self, manifest: dict[str, Any]) -> None:
@@ -154,4 +154,11 @@ def write_json(file: Path, value: dict[str, Any]) -> None:
     """Write by rename."""
     part = file.with_name(f".{file.name}.part")
     part.write_text(json.dumps(value, indent=2, ensure_ascii=False) + "\n", encoding="utf-8")
+    to_disk(part)
     part.replace(file)
+
+
+def to_disk(file: Path) -> None:
+    """Wait until a file's bytes are on the disk: else it may have its name and be empty when the power fails."""
+    with file.open("rb+") as opened:
+        os.fsync(opened.fileno())

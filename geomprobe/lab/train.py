@@ -18,7 +18,7 @@ from geomprobe import provenance
 from geomprobe.attention.seam import attending
 from geomprobe.attention.stages import Notebook
 from geomprobe.lab.arms import name_of
-from geomprobe.lab.folder import TrainingFolder
+from geomprobe.lab.folder import TrainingFolder, to_disk
 from geomprobe.lab.growth import VECTORS, measure, projections, step_geometry
 from geomprobe.lab.model import LabConfig, LabForCausalLM, initialise
 from geomprobe.lab.objective import head_loss
@@ -276,6 +276,7 @@ class Training:
         for name, table in tables.items():
             part = self.folder.path / f".{name}.parquet.part"
             table.to_parquet(part, index=False, compression="zstd")
+            to_disk(part)
             part.replace(self.folder.path / f"{name}.parquet")
         # Of a run that broke, the losses before say nothing of what it came to.
         last = {} if self.diverged_at is not None else {int(row["factor"]): row["loss"] for row in self.losses}

@@ -241,6 +241,26 @@ def test_a_state_is_on_the_disk_before_it_has_its_name(folder, monkeypatch):
     assert seen[0][1] == (folder.path / STATE / "00000001.pt").stat().st_size  # all of it
 
 
+def test_what_has_its_name_is_on_the_disk(folder, tmp_path, monkeypatch):
+    """Else a folder could look whole after the power failed, and hold empty files."""
+    synced = set()
+    sync = os.fsync
+
+    def watched(descriptor):
+        synced.add(os.fstat(descriptor).st_ino)
+        sync(descriptor)
+
+    monkeypatch.setattr(os, "fsync", watched)
+    tokenizer = tmp_path / "tokenizer"
+    tokenizer.mkdir()
+    (tokenizer / "tokenizer.json").write_text("{}", encoding="utf-8")
+    folder.save_step(1, Model(), tokenizer, {"step": 1})
+    folder.finish({"step": 1})
+    made = [*folder.step_path(1).iterdir(), folder.path / WHOLE]
+    assert len(made) == 4
+    assert {file.stat().st_ino for file in made} <= synced
+
+
 # ---------------------------------------------------------------------- checkpoints and the end
 def test_a_step_holds_checkpoint_tokenizer_and_note(folder, tmp_path):
     tokenizer = tmp_path / "tokenizer"
