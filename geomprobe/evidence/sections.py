@@ -54,6 +54,8 @@ _FOR: Final = {
     "nobos": "as long, sequences begin without a BOS",
     "stability": "several learning rates",
     "backcopy": "a task with idle rows, for sinks",
+    "backcopy2": "the same with two layers",
+    "backcopy3": "the same with three layers",
     "micro": "a larger size, to see whether it is the same there",
 }
 
