@@ -313,7 +313,12 @@ def test_what_sequences_begin_with_is_noted():
         whole |= made_group("nobos", others, 2, planted=low)
         told = next(one for one in decide(made(whole)) if one.claim == "H9").note
         assert told.endswith("were chosen when seed 0 had been seen; the rule itself was not.")
-        return told.partition("Windows of 64")[0].strip()
+        sizes, _, after = told.partition("(0.059). ")
+        assert sizes == (
+            "Of the attention of 64 positions the first gets 0.250 in A0 and 0.240 in A1, which is 4.2 and 4.0 times "
+            "what uniform attention gives it "
+        )
+        return after.partition("Windows of 64")[0].strip()
 
     assert note(bos=False) == ""
     assert note(bos=True) == note(bos=True, others=("A0",)) == "Each sequence begins with a BOS here."
