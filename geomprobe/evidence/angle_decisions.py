@@ -54,16 +54,20 @@ def constant_lengths(records: Records) -> Decision:
     )
 
 
-def tighter(records: Records) -> Decision:
-    """C4: how well keys and the residual stream tell categories apart, with a norm and without, at equal loss."""
-    least = of("C4", "auc")
-    rule = Rule(
+def _gain_of(least: float) -> Rule:
+    """A gain that is worth the name, or none."""
+    return Rule(
         f"supported: ≥ {least} and interval above 0; refuted: within ±{least} (TOST) or below 0",
         above=0,
         least=least,
         below=0,
         none_within=least,
     )
+
+
+def tighter(records: Records) -> Decision:
+    """C4: how well keys and the residual stream tell categories apart, with a norm and without, at equal loss."""
+    rule = _gain_of(of("C4", "auc"))
     made = {}
     for space in ("keys", "keys_balanced", "residual"):
         read = at_equal_loss(records, SHORT, (PLAIN, NORMED), f"auc_{space}")
@@ -91,14 +95,7 @@ def tighter(records: Records) -> Decision:
 
 def rare(records: Records) -> Decision:
     """C5: whether rare words gain more than frequent ones, and whether a renamed word finds its parent."""
-    least = of("C5", "purity")
-    share = Rule(
-        f"supported: ≥ {least} and interval above 0; refuted: within ±{least} (TOST) or below 0",
-        above=0,
-        least=least,
-        below=0,
-        none_within=least,
-    )
+    share = _gain_of(of("C5", "purity"))
     positive = Rule("supported: interval above 0; refuted: below 0", above=0, below=0)
     nearer = Rule(
         "supported: interval below 0 (the parent lies nearer); refuted: above 0", above=0, below=0, turned=True
