@@ -125,7 +125,7 @@ def claims_table(comparison: Comparison) -> PageTable:
         "Each ledger is decided on its run alone, by rules that were fixed before (docs/claims.md); two verdicts that "
         "differ are no test of a difference. What needs edits is not tested here."
     )
-    return PageTable("claims", "Which claims hold", caption, ["row", "claim", *comparison.labels], rows, prose=True)
+    return PageTable("ledgers", "Which claims hold", caption, ["row", "claim", *comparison.labels], rows, prose=True)
 
 
 # ------------------------------------------------------------------ for a paper

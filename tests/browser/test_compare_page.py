@@ -18,6 +18,8 @@ pytestmark = pytest.mark.browser
 
 NAMES = ("<script>alert(1)</script>", "\u202egpj.exe & <b>bold</b>")
 
+EVIDENCE = Path(__file__).parents[2] / "reports" / "qk-norm-evidence" / "evidence.html"
+
 
 @pytest.fixture(scope="module")
 def twins(tmp_path_factory: pytest.TempPathFactory) -> Comparison:
@@ -65,6 +67,28 @@ def test_no_complaint_no_request_nothing_wider_than_the_page(opened: PageSeen, w
     assert opened.complaints() == []
     assert opened.requests() == []
     assert opened.run("return document.documentElement.scrollWidth") <= width
+
+
+def widths_of_tables(page: PageSeen) -> dict[str, tuple[int, int]]:
+    """By table: how wide it is, and how much of that is seen without scrolling, at the width of a laptop."""
+    page.open(width=1280)
+    found = page.run(
+        "return [...document.querySelectorAll('h3[id^=table-] + .scroll')].map("
+        "(e) => [e.previousElementSibling.id, e.scrollWidth, e.clientWidth])"
+    )
+    return {name: (whole, shown) for name, whole, shown in found}
+
+
+def test_its_tables_are_as_wide_as_the_page_of_a_laptop(driver: webdriver.Chrome, twins: Comparison) -> None:
+    widths = widths_of_tables(PageSeen(driver, twins.files[0]))
+    assert list(widths) == ["table-differing", "table-differences", "table-ledgers"]
+    assert [name for name, (whole, shown) in widths.items() if whole > shown] == []
+
+
+def test_so_are_those_of_the_evidence(driver: webdriver.Chrome) -> None:
+    widths = widths_of_tables(PageSeen(driver, EVIDENCE))
+    assert {"table-losses", "table-backcopy", "table-lengths", "table-contrasts-H9"} <= set(widths)
+    assert [name for name, (whole, shown) in widths.items() if whole > shown] == []
 
 
 def test_a_difference_under_the_pointer_is_that_of_the_table(driver: webdriver.Chrome, twins: Comparison) -> None:

@@ -185,7 +185,7 @@ def test_the_table_of_differences_says_what_the_rows_say(whole):
 
 
 def test_ranks_have_a_table_where_there_are_three(trio, whole):
-    assert [one.name for one in side_tables(whole[0])] == ["differing", "differences", "claims"]
+    assert [one.name for one in side_tables(whole[0])] == ["differing", "differences", "ledgers"]
     named = {one.name: one for one in side_tables(trio)}
     assert "ranking" in named
     assert named["ranking"].columns == ["quantity", *trio.labels]
